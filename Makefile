@@ -1,0 +1,87 @@
+# Developer interface. `make help` lists the targets; `make demo` and `make test` set up all they need.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/openclaw-training
+PY := .venv/bin/python
+UV := $(or $(shell command -v uv 2>/dev/null),.bootstrap/bin/uv)
+MEMBERS := core operator images/gateway images/judge images/trainer images/environment images/engine dev/cluster
+IMAGES := gateway judge trainer environment
+PYTHON_DIRS := core operator images dev tests examples bench
+export UV_LINK_MODE ?= hardlink
+
+.PHONY: help
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}'
+
+.PHONY: demo
+demo: env ## Main job: a real cluster, a policy that learns online, a plain verdict
+	$(PY) -m examples.quickstart.demo $(DEMO_ARGS)
+
+.PHONY: test
+test: env ## All tests: unit, contract, cluster, e2e (brings the cluster up itself)
+	$(PY) -m pytest tests/unit
+	$(MAKE) --no-print-directory cluster-up images
+	$(PY) -m pytest tests -m "(contract or cluster or e2e) and not slow"
+
+.PHONY: test-slow
+test-slow: env cluster-up images ## The slow set: minutes of training in the cluster
+	$(PY) -m pytest tests -m slow
+
+.PHONY: check
+check: env ## Fast loop: format, lint, types, import contracts, generated files, unit tests
+	.venv/bin/ruff format --check $(PYTHON_DIRS)
+	.venv/bin/ruff check $(PYTHON_DIRS)
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+	$(PY) -m pytest -q tests/unit
+
+.PHONY: format
+format: env ## Format and fix what ruff can fix
+	.venv/bin/ruff format $(PYTHON_DIRS)
+	.venv/bin/ruff check --fix $(PYTHON_DIRS)
+
+.PHONY: generate
+generate: env ## Write the generated files: crds/, chart CRDs, docs tables
+	$(PY) -m openclaw_core.generate
+
+.PHONY: env
+env: .venv/.stamp ## Make .venv from the hashed development lock
+
+.bootstrap/bin/uv:
+	python3 -m venv .bootstrap
+	.bootstrap/bin/pip install --quiet uv
+
+.venv/.stamp: requirements/dev.txt $(addsuffix /pyproject.toml,$(MEMBERS)) | $(UV)
+	test -x $(PY) || $(UV) venv --quiet --python "$$(command -v python3)" .venv
+	$(UV) pip sync --quiet --require-hashes --python $(PY) requirements/dev.txt
+	$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation $(addprefix --editable ./,$(MEMBERS))
+	touch $@
+
+COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate \
+	--python-version 3.11 --custom-compile-command "make lock"
+
+.PHONY: lock
+lock: $(UV) ## Compile every hashed lock in requirements/ (LOCK_ARGS=--upgrade to move pins)
+	$(COMPILE) $(LOCK_ARGS) pyproject.toml --group dev $(addsuffix /pyproject.toml,$(MEMBERS)) -o requirements/dev.txt
+	for image in $(IMAGES); do \
+	  $(COMPILE) $(LOCK_ARGS) core/pyproject.toml images/$$image/pyproject.toml -o requirements/$$image.txt; done
+	$(COMPILE) $(LOCK_ARGS) core/pyproject.toml operator/pyproject.toml -o requirements/operator.txt
+	$(COMPILE) $(LOCK_ARGS) requirements/torch.in -o requirements/torch.txt
+	$(COMPILE) $(LOCK_ARGS) requirements/engine.in -o requirements/engine.txt
+
+.PHONY: images
+images: env ## Build and push the images whose inputs changed
+	$(PY) -m dev.images.build $(IMAGES_ARGS)
+
+.PHONY: cluster-up
+cluster-up: env ## Bring up the embedded Kubernetes (or check KUBECONTEXT); idempotent
+	$(PY) -m openclaw_cluster up
+
+.PHONY: cluster-down
+cluster-down: env ## End every process, mount, route and firewall rule of the embedded cluster
+	$(PY) -m openclaw_cluster down
+
+.PHONY: cluster-purge
+cluster-purge: env ## cluster-down, and remove its data, volumes and images
+	$(PY) -m openclaw_cluster purge

@@ -1,0 +1,159 @@
+"""The two Leases of a training as values: parse what was read, render what is written.
+
+`<name>-weight-sync`: only the operator writes it. **Submissions are paused while it is held and not expired.**
+`<name>-published`: only the trainer writes it, the operator reads. Clocks stay outside: the hold's length is counted
+by whoever watches, from first sight, on a monotonic clock.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from openclaw_core import names
+from openclaw_core.versions import VersionFormatError, WeightVersion
+
+
+class LeaseFormatError(ValueError):
+    """A Lease carries a value that no writer of ours produces."""
+
+
+class Hold(BaseModel):
+    """A pause of submissions: who holds it, which epoch, since when and for how long."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    holder: str
+    epoch: int = Field(ge=0)
+    acquired_at: datetime
+    duration_sec: int = Field(ge=1)
+    pause_version: str | None = None
+
+    def expired(self, now: datetime) -> bool:
+        return (now - self.acquired_at).total_seconds() >= self.duration_sec
+
+
+class WeightSyncState(BaseModel):
+    """Everything Lease `<name>-weight-sync` says. `hold` None = submissions run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    hold: Hold | None = None
+    epoch: int = Field(0, ge=0)
+    target_version: str | None = None
+    serving_version: str | None = None
+    bad_versions: tuple[str, ...] = ()
+    releasable: tuple[int, ...] = ()
+    """Version numbers the trainer may delete from the volume."""
+    attempt: int = Field(0, ge=0)
+    not_before: datetime | None = None
+
+
+class Published(BaseModel):
+    """Newest version the trainer announced; None before the first."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    version: WeightVersion | None = None
+    digest: str | None = None
+    trainer_epoch: int = Field(0, ge=0)
+
+
+def parse_time(text: str) -> datetime:
+    """MicroTime or Time of Kubernetes → aware datetime; LeaseFormatError names the text."""
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError as error:
+        raise LeaseFormatError(f"time {text!r} is not RFC 3339") from error
+
+
+def format_time(moment: datetime) -> str:
+    """Aware datetime → MicroTime of Kubernetes (UTC, 6 decimals, Z)."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_weight_sync(lease: dict[str, Any]) -> WeightSyncState:
+    """Raises LeaseFormatError naming the field; an empty Lease is an idle one."""
+    spec = lease.get("spec") or {}
+    notes = lease.get("metadata", {}).get("annotations") or {}
+    try:
+        epoch = int(spec.get("leaseTransitions") or 0)
+        not_before = notes.get(names.ANNOTATION_NOT_BEFORE)
+        return WeightSyncState(
+            hold=_parse_hold(spec, notes, epoch),
+            epoch=epoch,
+            target_version=notes.get(names.ANNOTATION_TARGET_VERSION) or None,
+            serving_version=notes.get(names.ANNOTATION_SERVING_VERSION) or None,
+            bad_versions=tuple(_words(notes.get(names.ANNOTATION_BAD_VERSIONS))),
+            releasable=tuple(int(word) for word in _words(notes.get(names.ANNOTATION_RELEASABLE))),
+            attempt=int(notes.get(names.ANNOTATION_ATTEMPT) or 0),
+            not_before=parse_time(not_before) if not_before else None,
+        )
+    except (TypeError, ValueError) as error:
+        raise LeaseFormatError(f"Lease of the weight sync is garbled: {error}") from error
+
+
+def _parse_hold(spec: dict[str, Any], notes: dict[str, str], epoch: int) -> Hold | None:
+    if not spec.get("holderIdentity"):
+        return None
+    return Hold(
+        holder=spec["holderIdentity"],
+        epoch=epoch,
+        acquired_at=parse_time(spec["acquireTime"]),
+        duration_sec=int(spec["leaseDurationSeconds"]),
+        pause_version=notes.get(names.ANNOTATION_PAUSE_VERSION) or None,
+    )
+
+
+def render_weight_sync(state: WeightSyncState) -> dict[str, Any]:
+    """`{metadata: {annotations}, spec}` of the Lease: the inverse of `parse_weight_sync`."""
+    hold = state.hold
+    acquired = format_time(hold.acquired_at) if hold else None
+    return {
+        "metadata": {
+            "annotations": {
+                names.ANNOTATION_PAUSE_VERSION: (hold.pause_version or "") if hold else "",
+                names.ANNOTATION_TARGET_VERSION: state.target_version or "",
+                names.ANNOTATION_SERVING_VERSION: state.serving_version or "",
+                names.ANNOTATION_BAD_VERSIONS: " ".join(state.bad_versions),
+                names.ANNOTATION_RELEASABLE: " ".join(str(number) for number in state.releasable),
+                names.ANNOTATION_ATTEMPT: str(state.attempt),
+                names.ANNOTATION_NOT_BEFORE: format_time(state.not_before) if state.not_before else "",
+            }
+        },
+        "spec": {
+            "holderIdentity": hold.holder if hold else None,
+            "acquireTime": acquired,
+            "renewTime": acquired,
+            "leaseDurationSeconds": hold.duration_sec if hold else None,
+            "leaseTransitions": state.epoch,
+        },
+    }
+
+
+def parse_published(lease: dict[str, Any]) -> Published:
+    """Raises LeaseFormatError when version or digest is garbled."""
+    notes = lease.get("metadata", {}).get("annotations") or {}
+    text, digest = notes.get(names.ANNOTATION_VERSION), notes.get(names.ANNOTATION_DIGEST)
+    try:
+        return Published(
+            version=WeightVersion.parse(text) if text else None,
+            digest=digest or None,
+            trainer_epoch=int(notes.get(names.ANNOTATION_TRAINER_EPOCH) or 0),
+        )
+    except (VersionFormatError, ValueError) as error:
+        raise LeaseFormatError(f"Lease of the published version is garbled: {error}") from error
+
+
+def render_published(version: WeightVersion, digest: str, trainer_epoch: int) -> dict[str, Any]:
+    """Merge patch that announces a version."""
+    return {
+        "metadata": {
+            "annotations": {
+                names.ANNOTATION_VERSION: str(version),
+                names.ANNOTATION_DIGEST: digest,
+                names.ANNOTATION_TRAINER_EPOCH: str(trainer_epoch),
+            }
+        }
+    }
+
+
+def _words(text: str | None) -> list[str]:
+    return (text or "").split()

@@ -1,0 +1,101 @@
+"""Names every process agrees on: API group, labels, annotations, object names, ports, mount paths.
+
+The operator creates objects under these names; gateway, trainer and agent find them by the same functions.
+Nothing here knows what the objects contain.
+"""
+
+GROUP = "openclawrl.io"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "OpenClawTraining"
+PLURAL = "openclawtrainings"
+SINGULAR = "openclawtraining"
+SHORT_NAME = "oct"
+FIELD_MANAGER = "openclaw-operator"
+
+LABEL_TRAINING = f"{GROUP}/training"
+LABEL_COMPONENT = f"{GROUP}/component"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGED_BY = "openclaw-operator"
+
+ANNOTATION_REVISION = f"{GROUP}/revision"
+ANNOTATION_SECRETS = f"{GROUP}/secrets"
+ANNOTATION_WEIGHT_SYNC = f"{GROUP}/weight-sync"
+
+# On Lease <name>-published, written by the trainer.
+ANNOTATION_VERSION = f"{GROUP}/version"
+ANNOTATION_DIGEST = f"{GROUP}/digest"
+ANNOTATION_TRAINER_EPOCH = f"{GROUP}/trainer-epoch"
+
+# On Lease <name>-weight-sync, written by the operator.
+ANNOTATION_PAUSE_VERSION = f"{GROUP}/pause-version"
+ANNOTATION_TARGET_VERSION = f"{GROUP}/target-version"
+ANNOTATION_SERVING_VERSION = f"{GROUP}/serving-version"
+ANNOTATION_BAD_VERSIONS = f"{GROUP}/bad-versions"
+ANNOTATION_RELEASABLE = f"{GROUP}/releasable"
+ANNOTATION_ATTEMPT = f"{GROUP}/attempt"
+ANNOTATION_NOT_BEFORE = f"{GROUP}/not-before"
+
+GATEWAY = "gateway"
+ENGINE = "engine"
+JUDGE = "judge"
+TRAINER = "trainer"
+ENVIRONMENT = "environment"
+COMPONENTS = (ENGINE, GATEWAY, JUDGE, TRAINER, ENVIRONMENT)
+
+# The gateway's public port is spec.policyServing.port (default 30000).
+PORT_GATEWAY_INTERNAL = 30001
+PORT_SGLANG = 8000
+PORT_AGENT = 8100
+PORT_JUDGE = 8200
+PORT_TRAINER = 8300
+PORT_ENVIRONMENT = 8400
+PORT_OPERATOR = 8080
+
+CONFIG_FILE = "/etc/openclaw/config.json"
+TARGET_FILE = "/etc/openclaw-target/target.json"
+WEIGHTS_DIR = "/var/lib/openclaw/weights"
+EXPERIENCE_DIR = "/var/lib/openclaw/experience"
+CHECKPOINT_DIR = "/var/lib/openclaw/weights/checkpoints"
+
+ENV_CONFIG = "OPENCLAW_CONFIG"
+ENV_POD_NAME = "OPENCLAW_POD_NAME"
+ENV_POD_UID = "OPENCLAW_POD_UID"
+ENV_GATEWAY_TOKEN = "OPENCLAW_GATEWAY_TOKEN"
+ENV_AGENT_TOKEN = "OPENCLAW_AGENT_TOKEN"
+ENV_GATEWAY_API_KEY = "OPENCLAW_API_KEY"
+
+SECRET_KEY_GATEWAY = "gateway"
+SECRET_KEY_AGENT = "agent"
+
+# Suffixes are at most 12 characters long ("-weight-sync", "-environment"): a name of 51 still fits DNS-63.
+MAX_TRAINING_NAME = 50
+
+
+def component(training: str, name: str) -> str:
+    """Name of a component's Deployment, Service and ServiceAccount."""
+    return f"{training}-{name}"
+
+
+def weight_sync_lease(training: str) -> str:
+    return f"{training}-weight-sync"
+
+
+def published_lease(training: str) -> str:
+    return f"{training}-published"
+
+
+def target_config_map(training: str) -> str:
+    return f"{training}-target"
+
+
+def internal_secret(training: str) -> str:
+    return f"{training}-internal"
+
+
+def weights_claim(training: str) -> str:
+    return f"{training}-weights"
+
+
+def experience_claim(training: str) -> str:
+    return f"{training}-experience"
