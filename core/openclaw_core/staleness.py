@@ -27,9 +27,7 @@ class Backlog(BaseModel):
         return self.generating + self.waiting + self.queued + self.leased + self.unpublished
 
 
-def capacity(
-    backlog: Backlog, *, max_head_off_policyness: int, rollout_batch_size: int, max_concurrent: int
-) -> int:
+def capacity(backlog: Backlog, *, max_head_off_policyness: int, rollout_batch_size: int, max_concurrent: int) -> int:
     """Turns that may still be admitted: min(maxConcurrent − generating, (η+1)·B − backlog). Can be ≤ 0.
 
     η=0, B=4, empty → 4; η=2, B=4, empty → 12.

@@ -1,0 +1,181 @@
+"""What each process reads from its mounted `config.json`: only the fields that concern it.
+
+The operator renders one file per component from the spec, and a component's revision hash covers exactly that file
+and its pod: an edit of the judge's concurrency does not roll the trainer. Secrets are never in here; they arrive as
+environment variables.
+"""
+
+import os
+from pathlib import Path
+from typing import Self
+
+from pydantic import ValidationError
+
+from openclaw_core import names
+from openclaw_core.config.base import Resources, Section
+from openclaw_core.config.model import Model
+from openclaw_core.config.policy_serving import Gateway, PolicyServing
+from openclaw_core.config.policy_training import PolicyTraining
+from openclaw_core.config.queue_and_storage import Logging, Queue
+from openclaw_core.config.reward_judging import Api, Judge, RewardJudging
+from openclaw_core.config.spec import TrainingSpec
+
+_NOT_OURS: dict[str, Resources | dict[str, str]] = {"resources": Resources(), "pod_template": {}}
+"""The pod's own fields: hashed with the pod, not read by the process."""
+
+
+class ConfigError(ValueError):
+    """The mounted configuration or a needed environment variable is missing or wrong."""
+
+
+class ComponentConfig(Section):
+    """Fields of every component: whose it is."""
+
+    training: str
+    namespace: str
+
+    @classmethod
+    def load(cls, path: str | None = None) -> Self:
+        """Read `path`, else $OPENCLAW_CONFIG, else the mounted file. ConfigError names file and field."""
+        file = Path(path or os.environ.get(names.ENV_CONFIG) or names.CONFIG_FILE)
+        try:
+            return cls.model_validate_json(file.read_bytes())
+        except OSError as error:
+            raise ConfigError(f"cannot read configuration {file}: {error.strerror}") from error
+        except ValidationError as error:
+            raise ConfigError(f"configuration {file} is invalid: {error}") from error
+
+
+class GatewayConfig(ComponentConfig):
+    """The gateway, its store included."""
+
+    served_name: str
+    host: str
+    port: int
+    weight_sync_pause: bool
+    gateway: Gateway
+    queue: Queue
+    block_timeout_sec: int
+    max_head_off_policyness: int
+    rollout_batch_size: int
+    on_stale: str
+    judge_concurrency: int
+    votes: int
+    fire_on_turn_end: bool
+    judging_mode: str
+
+
+class EngineConfig(ComponentConfig):
+    """The sync agent and the SGLang it starts."""
+
+    model: Model
+    device: str
+    dtype: str
+    tensor_parallel_size: int
+    in_flight: str
+    args: list[str]
+
+
+class JudgeConfig(ComponentConfig):
+    """The judge worker."""
+
+    gateway_url: str
+    reward_judging: RewardJudging
+    api: Api
+    judge: Judge
+
+
+class TrainerConfig(ComponentConfig):
+    """The trainer."""
+
+    gateway_url: str
+    model: Model
+    policy_training: PolicyTraining
+    logging: Logging
+
+
+class EnvironmentConfig(ComponentConfig):
+    """The environment. `gateway_url` ends in /v1."""
+
+    gateway_url: str
+    served_name: str
+    kind: str
+
+
+def gateway_config(training: str, namespace: str, spec: TrainingSpec) -> GatewayConfig:
+    serving, learning = spec.policy_serving, spec.policy_training
+    return GatewayConfig(
+        training=training,
+        namespace=namespace,
+        served_name=spec.model.served_name,
+        host=serving.host,
+        port=serving.port,
+        weight_sync_pause=serving.weight_sync_pause,
+        gateway=serving.gateway.model_copy(update=_NOT_OURS),
+        queue=spec.queue,
+        block_timeout_sec=spec.api.timeout_sec,
+        max_head_off_policyness=learning.max_head_off_policyness,
+        rollout_batch_size=learning.rollout_batch_size,
+        on_stale=learning.on_stale,
+        judge_concurrency=spec.reward_judging.judge_concurrency,
+        votes=spec.reward_judging.votes,
+        fire_on_turn_end=spec.reward_judging.fire_on_turn_end,
+        judging_mode=spec.reward_judging.mode,
+    )
+
+
+def engine_config(training: str, namespace: str, spec: TrainingSpec) -> EngineConfig:
+    serving = spec.policy_serving
+    return EngineConfig(
+        training=training,
+        namespace=namespace,
+        model=spec.model,
+        device=serving.device,
+        dtype=spec.policy_training.dtype,
+        tensor_parallel_size=serving.tensor_parallel_size,
+        in_flight=serving.in_flight,
+        args=serving.args,
+    )
+
+
+def judge_config(training: str, namespace: str, spec: TrainingSpec) -> JudgeConfig:
+    return JudgeConfig(
+        training=training,
+        namespace=namespace,
+        gateway_url=internal_url(training, namespace),
+        reward_judging=spec.reward_judging.model_copy(update=_NOT_OURS),
+        api=spec.api,
+        judge=spec.judge,
+    )
+
+
+def trainer_config(training: str, namespace: str, spec: TrainingSpec) -> TrainerConfig:
+    return TrainerConfig(
+        training=training,
+        namespace=namespace,
+        gateway_url=internal_url(training, namespace),
+        model=spec.model,
+        policy_training=spec.policy_training.model_copy(update=_NOT_OURS),
+        logging=spec.logging,
+    )
+
+
+def environment_config(training: str, namespace: str, spec: TrainingSpec) -> EnvironmentConfig:
+    return EnvironmentConfig(
+        training=training,
+        namespace=namespace,
+        gateway_url=public_url(training, namespace, spec.policy_serving),
+        served_name=spec.model.served_name,
+        kind=spec.environment_hosting.kind,
+    )
+
+
+def internal_url(training: str, namespace: str) -> str:
+    """Base URL of the gateway's internal port, inside the cluster."""
+    service = names.component(training, names.GATEWAY)
+    return f"http://{service}.{namespace}.svc:{names.PORT_GATEWAY_INTERNAL}"
+
+
+def public_url(training: str, namespace: str, serving: PolicyServing) -> str:
+    """The OpenAI endpoint inside the cluster, ending in /v1."""
+    return f"http://{names.component(training, names.GATEWAY)}.{namespace}.svc:{serving.port}/v1"

@@ -1,0 +1,83 @@
+"""`spec.policyServing`: engines and the gateway in front of them."""
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from openclaw_core.config.base import OpenObject, Resources, SecretKeyRef, Section
+
+
+class Gateway(Section):
+    """The OpenAI-compatible endpoint."""
+
+    replicas: int = Field(default=1, ge=0, le=16, description="Gateway pods. More than 1 needs queue.store postgres.")
+    api_key_secret_ref: SecretKeyRef | None = Field(
+        default=None, description="Key clients must send as bearer token. None: no authentication."
+    )
+    default_turn_type: Literal["main", "side"] = Field(
+        default="main", description="Type of a turn without X-Turn-Type. main trains; side is served only."
+    )
+    max_concurrent: int = Field(default=256, ge=1, le=65536, description="Turns generating at once; the next gets 429.")
+    next_state_grace_sec: int = Field(
+        default=60,
+        ge=0,
+        le=86400,
+        description="Seconds a finished turn without its next state counts in the backlog. 0: not at all.",
+    )
+    session_idle_sec: int = Field(
+        default=1800, ge=10, le=604800, description="Seconds of silence after which a session ends."
+    )
+    on_store_down: Literal["reject", "serveUntracked"] = Field(
+        default="reject", description="What happens to main turns while the store cannot be written."
+    )
+    resources: Resources = Field(default=Resources(), description="Requests and limits.")
+    pod_template: OpenObject = Field(
+        default={}, description="Strategic merge into the pod template (nodeSelector, tolerations, …)."
+    )
+
+
+class Hold(Section):
+    """A lasting pause of submissions on an admin's word."""
+
+    until: datetime = Field(description="End of the hold, at most 24 h after it is set.")
+    reason: str = Field(min_length=1, max_length=200, description="Shown to clients and in status.")
+
+
+class PolicyServing(Section):
+    """Engines (SGLang with its sync agent) and the gateway."""
+
+    engine: Literal["sglang"] = Field(default="sglang", description="Serving engine.")
+    device: Literal["cuda", "cpu"] = Field(default="cuda", description="Device engines run on.")
+    replicas: int = Field(default=1, ge=0, le=256, description="Engine pods. 0: nothing is served.")
+    host: str = Field(default="0.0.0.0", max_length=64, description="Address the gateway listens on.")
+    port: int = Field(default=30000, ge=1024, le=65535, description="Public port of the gateway.")
+    weight_sync_pause: bool = Field(
+        default=True,
+        description="true: 503 while weights are exchanged. false: requests wait at the gateway instead.",
+    )
+    pause_timeout_sec: int = Field(
+        default=120,
+        ge=10,
+        le=3600,
+        description="Seconds after which a pause ends by itself, whatever happened to its holder.",
+    )
+    in_flight: Literal["retract", "drain", "abort"] = Field(
+        default="retract",
+        description="Running turns during a sync: retract continues them on the new version, drain waits for them, "
+        "abort ends them.",
+    )
+    tensor_parallel_size: int = Field(default=1, ge=1, le=64, description="GPUs of one engine.")
+    args: list[str] = Field(
+        default=[], max_length=64, description="More arguments for SGLang's launch_server, one word each."
+    )
+    pinned_version: str | None = Field(
+        default=None,
+        max_length=32,
+        pattern=r"^\d+-[0-9a-f]{8}$",
+        description="Serve this weight version and no other. None: the newest published.",
+    )
+    hold: Hold | None = Field(default=None, description="Pause submissions until a time. None: no hold.")
+    resources: Resources = Field(default=Resources(), description="Requests and limits of the engine.")
+    pod_template: OpenObject = Field(default={}, description="Strategic merge into the engine's pod template.")
+    gateway: Gateway = Field(default=Gateway(), description="The OpenAI-compatible endpoint.")
