@@ -1,0 +1,168 @@
+"""Hidden preference "one complete statement of 3 to 12 words": the quickstart's task.
+
+Why not length alone: policies were seen to win by one word ("Yes"), by repeating the question and by a canned offer
+of help. Hence at least three words, an ended sentence, no question, and a guard of questions with known answers.
+"""
+
+from typing import Final
+
+from openclaw_environment.tasks.preference import PreferenceTask
+
+MIN_WORDS: Final = 3
+MAX_WORDS: Final = 12
+
+TRAINING: Final = (
+    "What is a rainbow?",
+    "Why do we sleep?",
+    "What do bees make?",
+    "How do birds fly?",
+    "What is a mountain?",
+    "Why is exercise good for us?",
+    "What does a teacher do?",
+    "What is bread made of?",
+    "Why do leaves fall in autumn?",
+    "What is a computer?",
+    "How does a bicycle work?",
+    "What is the moon?",
+    "Why do people read books?",
+    "What is a river?",
+    "What do cows eat?",
+    "Why do cats purr?",
+    "What is a verb?",
+    "What does a doctor do?",
+    "How do plants grow?",
+    "What is a city?",
+    "Why do we drink water?",
+    "What is music?",
+    "What is a map used for?",
+    "Why do we wear coats?",
+    "What is a forest?",
+    "How do fish breathe?",
+    "What is honey?",
+    "What is a bridge?",
+    "Why do dogs bark?",
+    "What does a farmer do?",
+    "What is gold?",
+    "What is a holiday?",
+    "Why do we brush our teeth?",
+    "What is a volcano?",
+    "What is paper made from?",
+    "How is cheese made?",
+    "What is a desert?",
+    "Why does it rain?",
+    "What is a family?",
+    "What is electricity?",
+    "What does a chef do?",
+    "Why do we celebrate birthdays?",
+    "What is a library?",
+    "What is chocolate?",
+    "How do boats float?",
+    "What is an island?",
+    "Why do we have seasons?",
+    "What is a telescope?",
+    "What is friendship?",
+    "What do spiders make?",
+    "Why do people travel?",
+    "What is a poem?",
+    "How does a clock work?",
+    "What is wood used for?",
+    "What is a planet?",
+    "Why are vegetables healthy?",
+    "What is a market?",
+    "What does a pilot do?",
+    "Why do we need rules?",
+    "What is a thermometer?",
+    "What is sand?",
+    "How do we see colors?",
+    "What is a dictionary?",
+    "Why do people paint?",
+)
+HELD_OUT: Final = (
+    "What is a star?",
+    "Why do we eat breakfast?",
+    "What do horses eat?",
+    "How do airplanes fly?",
+    "What is a lake?",
+    "Why is sleep important?",
+    "What does a nurse do?",
+    "What is butter made of?",
+    "Why do flowers smell nice?",
+    "What is a phone?",
+    "How does a mirror work?",
+    "What is the ocean?",
+    "Why do people sing?",
+    "What is a valley?",
+    "What do rabbits eat?",
+    "Why do wolves howl?",
+    "What is a noun?",
+    "What does a baker do?",
+    "How do trees grow?",
+    "What is a village?",
+    "Why do we need food?",
+    "What is dancing?",
+    "What is a compass used for?",
+    "Why do we wear shoes?",
+    "What is a jungle?",
+    "How do whales breathe?",
+    "What is sugar?",
+    "What is a tunnel?",
+    "Why do babies cry?",
+    "What does a firefighter do?",
+    "What is silver?",
+    "What is a wedding?",
+    "Why do we wash our hands?",
+    "What is an earthquake?",
+    "What is glass made from?",
+    "How is wine made?",
+    "What is a glacier?",
+    "Why does the wind blow?",
+    "What is a neighbor?",
+    "What is gravity?",
+    "What does a judge do?",
+    "Why do we give gifts?",
+    "What is a museum?",
+    "What is coffee?",
+    "How do balloons float?",
+    "What is a beach?",
+    "Why do we have weekends?",
+    "What is a microscope?",
+)
+_KEYWORDS: Final[dict[str, tuple[str, ...]]] = {
+    "What is the capital of France?": ("paris",),
+    "What color is the sky on a clear day?": ("blue",),
+    "What is the capital of Italy?": ("rome",),
+    "How many days are in a week?": ("seven", "7"),
+    "What is frozen water called?": ("ice",),
+    "What planet do we live on?": ("earth",),
+    "What color is grass?": ("green",),
+    "What is the capital of Japan?": ("tokyo",),
+    "What gas do we breathe to live?": ("oxygen", "air"),
+    "What do bees collect from flowers?": ("nectar", "pollen"),
+    "What star is at the center of our solar system?": ("sun",),
+    "What is the opposite of hot?": ("cold",),
+}
+
+
+def prefers(answer: str) -> bool:
+    """True for one line of 3 to 12 words that ends as a sentence and asks nothing."""
+    text = answer.strip()
+    words = len(text.split())
+    return MIN_WORDS <= words <= MAX_WORDS and "\n" not in text and "?" not in text and text.endswith((".", "!"))
+
+
+def is_correct(question: str, answer: str) -> bool:
+    """True when the answer has one of the question's keywords."""
+    return any(keyword in answer.lower() for keyword in _KEYWORDS[question])
+
+
+SHORT_STATEMENT: Final = PreferenceTask(
+    name="short_statement",
+    training=TRAINING,
+    held_out=HELD_OUT,
+    quality=tuple(_KEYWORDS),
+    prefers=prefers,
+    is_correct=is_correct,
+    suffix=" Answer in one short sentence.",
+    max_tokens=24,
+    temperature=0.7,
+)
