@@ -280,6 +280,25 @@ class AgentState(Message):
     error: str | None = None
 
 
+# ---------------------------------------------------------------- judge: state for status
+
+
+class JudgeState(Message):
+    """GET /state on `names.PORT_JUDGE`: whether the judge endpoint answers, in its own words.
+
+    `ok` turns false at once when the endpoint refuses the key, else after three failures in a row; it comes back with
+    the first answer. While false the judge asks again by itself every few seconds.
+    """
+
+    ok: bool
+    error: str | None = None
+    """The endpoint's words or what happened to the request; the key never appears in it."""
+    since: float
+    """Unix seconds of the last change of `ok`."""
+    counts: dict[str, int] = {}
+    """Since the process started: scored, unjudged, requests, retries, timeouts, refused, failed, unparsed."""
+
+
 # ---------------------------------------------------------------- trainer, environment: state for status and demo
 
 
