@@ -5,9 +5,9 @@ SHELL := /bin/bash
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/openclaw-training
 PY := .venv/bin/python
 UV := $(or $(shell command -v uv 2>/dev/null),.bootstrap/bin/uv)
-MEMBERS := core operator images/gateway images/judge images/trainer images/environment images/engine dev/cluster
+MEMBERS := core operator images/gateway images/judge images/trainer images/environment images/engine dev/cluster cli
 IMAGES := gateway judge trainer environment
-PYTHON_DIRS := core operator images dev tests examples bench
+PYTHON_DIRS := core operator images cli dev tests examples bench
 export UV_LINK_MODE ?= hardlink
 
 .PHONY: help

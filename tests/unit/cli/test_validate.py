@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from openclaw_cli.main import main
+
+ROOT = Path(__file__).resolve().parents[3]
+GOOD = """\
+apiVersion: openclawrl.io/v1alpha1
+kind: OpenClawTraining
+metadata:
+  name: demo
+spec:
+  model: {path: base}
+  api: {baseUrl: "http://judge/v1"}
+  judge: {model: m}
+"""
+
+
+def run(tmp_path: Path, text: str) -> tuple[int, str]:
+    file = tmp_path / "t.yaml"
+    file.write_text(text)
+    result = CliRunner().invoke(main, ["validate", str(file)])
+    return result.exit_code, result.output.replace(str(file), "t.yaml")
+
+
+def test_valid_resource_passes(tmp_path: Path) -> None:
+    assert run(tmp_path, GOOD) == (0, "1 valid\n")
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        (
+            "  policyServing:\n    pauseTimeoutSec: 0\n",
+            "t.yaml:10: spec.policyServing.pauseTimeoutSec: is 0: Input should be greater than or equal to 10",
+        ),
+        ("  queue:\n    maxsize: 9\n", "t.yaml:10: spec.queue.maxsize: unknown field; remove it or correct its name"),
+        (
+            "  policyServing:\n    inFlight: stop\n",
+            "t.yaml:10: spec.policyServing.inFlight: is 'stop': Input should be 'retract', 'drain' or 'abort'",
+        ),
+        ("  queue: {maxSize: 8}\n", "spec.queue.maxSize must hold"),
+    ],
+)
+def test_fault_names_file_line_field_and_limit(tmp_path: Path, extra: str, expected: str) -> None:
+    code, output = run(tmp_path, GOOD + extra)
+    assert code == 1
+    assert expected in output
+
+
+def test_name_too_long_for_services_is_refused(tmp_path: Path) -> None:
+    code, output = run(tmp_path, GOOD.replace("name: demo", f"name: {'x' * 51}"))
+    assert code == 1
+    assert "t.yaml:4: metadata.name" in output and "1 to 50 characters" in output
+
+
+def test_file_without_a_training_is_an_error(tmp_path: Path) -> None:
+    code, output = run(tmp_path, "kind: Pod\n")
+    assert (code, output) == (1, "t.yaml: no OpenClawTraining in there\n")
+
+
+def test_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
+    code, output = run(tmp_path, "kind: [\n")
+    assert code == 1
+    assert "t.yaml:2: not valid YAML or JSON" in output
