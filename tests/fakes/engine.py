@@ -1,0 +1,308 @@
+"""A fake SGLang 0.5.23: the HTTP surface that gateway and sync agent use, with knobs for hostile behaviour.
+
+It exists for scale and for failures no real engine shows on demand, and passes the same contract suite as the real
+one (`tests/contract/test_engine.py`). Behaviour copied on purpose: a paused engine accepts requests and lets them
+wait; `/ready` is 503 while paused; an update overwrites model path and served name; a refused update is a 400 with
+`success: false`; control routes want the admin key, data routes none.
+
+    async with FakeEngine(reply="Hello") as engine:
+        requests.post(engine.url + "/v1/chat/completions", …)
+        engine.knobs.cut_after = 3          # the next stream dies after three tokens
+        engine.requests                     # every chat body received, in order
+"""
+
+import asyncio
+import hashlib
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from aiohttp import web
+
+from tests.fakes import engine_replies as replies
+
+Json = dict[str, Any]
+DIRTY = "Weights were updated, but the cache was not flushed."
+
+
+@dataclass
+class Knobs:
+    """Hostile behaviour; every knob is off by default and can be turned while the engine runs."""
+
+    token_delay_sec: float = 0.0
+    """Pause before each token."""
+    status: int | None = None
+    """Refuse chats with this HTTP status."""
+    hang: bool = False
+    """Accept a chat and never answer."""
+    cut_after: int | None = None
+    """Break the connection of a stream after this many tokens."""
+    error_after: int | None = None
+    """Send an error frame and [DONE] after this many tokens."""
+    no_ids: bool = False
+    """Leave the sglext chunk (and ids of non-streams) out."""
+    wrong_ids: bool = False
+    """Send one output id too few."""
+    byte_by_byte: bool = False
+    """Write streams one byte at a time."""
+    not_ready: bool = False
+    """/ready says 503."""
+    pause_delay_sec: float = 0.0
+    update_delay_sec: float = 0.0
+    continue_delay_sec: float = 0.0
+    update_error: str | None = None
+    """/update_weights_from_disk answers 400 success:false with this message; weights stay."""
+    update_dirty: bool = False
+    """The update lands, but answers 400 "cache was not flushed"."""
+    update_lands_nothing: bool = False
+    """The update answers 200 and changes the version, but the weights' checksum stays."""
+    wrong_version: bool = False
+    """The update answers 200 and loads other weights, but reports the old version."""
+    continue_fails: int = 0
+    """How many times /continue_generation answers 500 before it works."""
+
+
+class FakeEngine:
+    """One engine on a random loopback port (or `port`). Use as an async context manager."""
+
+    def __init__(
+        self,
+        *,
+        reply: str | Callable[[Json], str] = "Hello, world.",
+        version: str = "0-00000000",
+        admin_key: str | None = None,
+        port: int = 0,
+        knobs: Knobs | None = None,
+    ) -> None:
+        self.reply, self.version, self.admin_key = reply, version, admin_key
+        self.knobs = knobs or Knobs()
+        self.served_name, self.model_path = "policy", "/model"
+        self.checksum = _checksum(self.model_path)
+        self.paused = False
+        self.requests: list[Json] = []
+        self.calls: list[tuple[str, Json]] = []
+        """Control routes called: (path, body), in order."""
+        self.running: dict[str, replies.Generation] = {}
+        self._port = port
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+        self._runner: web.AppRunner | None = None
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        self._runner = web.AppRunner(self._app(), handler_cancellation=True, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+        self.url = f"http://127.0.0.1:{self._port}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._runner:
+            await self._runner.cleanup()
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    def _app(self) -> web.Application:
+        app = web.Application(client_max_size=64 << 20)
+        app.add_routes(
+            [
+                web.post("/v1/chat/completions", self._chat),
+                web.get("/v1/models", self._models),
+                web.get("/model_info", self._model_info),
+                web.get("/server_info", self._server_info),
+                web.get("/ready", self._ready),
+                web.post("/pause_generation", self._control(self._pause)),
+                web.post("/continue_generation", self._control(self._continue)),
+                web.post("/update_weights_from_disk", self._control(self._update)),
+                web.post("/weights_checker", self._control(self._weights_checker)),
+                web.post("/abort_request", self._control(self._abort)),
+                web.post("/freeze_gc", self._control(self._freeze_gc)),
+            ]
+        )
+        return app
+
+    # ------------------------------------------------------------ data routes
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.requests.append(body)
+        if self.knobs.status is not None:
+            status = self.knobs.status
+            return web.json_response(replies.error_body("refused by the fake engine", status), status=status)
+        if self.knobs.hang:
+            await asyncio.sleep(3600)
+        stream = bool(body.get("stream"))
+        refused = [key for key in ("return_prompt_token_ids", "return_token_ids", "return_meta_info") if body.get(key)]
+        if stream and refused:
+            return web.json_response(replies.error_body(f"{refused[0]} is not supported with streaming"), status=400)
+        if not body.get("messages"):
+            return web.json_response(replies.error_body("messages must not be empty"), status=400)
+        run = self._begin(body)
+        try:
+            return await (self._stream(request, run) if stream else self._whole(run))
+        finally:
+            self.running.pop(run.rid, None)
+
+    def _begin(self, body: Json) -> replies.Generation:
+        text = self.reply(body) if callable(self.reply) else self.reply
+        tokens = [*(ord(character) for character in text), replies.EOS]
+        limit = body.get("max_completion_tokens") or body.get("max_tokens") or len(tokens)
+        rid = body.get("rid") or uuid.uuid4().hex
+        run = replies.Generation(rid, body, replies.prompt_ids(body["messages"]), tokens, limit)
+        self.running[run.rid] = run
+        return run
+
+    async def _advance(self, run: replies.Generation) -> bool:
+        """Generate one token, waiting while paused. False when the request has ended."""
+        if run.finish_reason is None and self.knobs.token_delay_sec:
+            await asyncio.sleep(self.knobs.token_delay_sec)
+        await self._resumed.wait()
+        if run.finish_reason is not None:
+            return False
+        run.advance(self.version)
+        return True
+
+    async def _whole(self, run: replies.Generation) -> web.Response:
+        while await self._advance(run):
+            pass
+        body = replies.completion(run, self.version)
+        if self.knobs.no_ids:
+            for key in ("prompt_token_ids", "response_token_ids", "meta_info"):
+                body["choices"][0].pop(key, None)
+            body.pop("sglext", None)
+        elif self.knobs.wrong_ids and "response_token_ids" in body["choices"][0]:
+            body["choices"][0]["response_token_ids"].pop()
+        return web.json_response(body)
+
+    async def _stream(self, request: web.Request, run: replies.Generation) -> web.StreamResponse:
+        await self._resumed.wait()
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        await response.prepare(request)
+        await self._write(response, replies.first_chunk(run))
+        while await self._advance(run):
+            await self._write(response, replies.token_chunk(run, len(run.output) - 1))
+            if self.knobs.cut_after == len(run.output) and request.transport:
+                request.transport.abort()
+                return response
+            if self.knobs.error_after == len(run.output):
+                await self._write(response, replies.error_event("the fake engine failed", 500) + b"data: [DONE]\n\n")
+                return response
+        if self.knobs.wrong_ids:
+            run.output.pop()
+        for chunk in replies.closing_chunks(run, with_ids=not self.knobs.no_ids):
+            await self._write(response, chunk)
+        return response
+
+    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
+        pieces = [data[at : at + 1] for at in range(len(data))] if self.knobs.byte_by_byte else [data]
+        for piece in pieces:
+            await response.write(piece)
+
+    async def _models(self, _: web.Request) -> web.Response:
+        card = {"id": self.served_name, "object": "model", "created": 0, "owned_by": "sglang"}
+        return web.json_response({"object": "list", "data": [card | {"root": self.served_name, "parent": None}]})
+
+    async def _model_info(self, _: web.Request) -> web.Response:
+        return web.json_response(
+            {
+                "model_path": self.model_path,
+                "served_model_name": self.served_name,
+                "is_generation": True,
+                "weight_version": self.version,
+                "model_type": "llama",
+            }
+        )
+
+    async def _server_info(self, _: web.Request) -> web.Response:
+        return web.json_response({"version": "0.5.23", "weight_version": "0-00000000", "internal_states": [{}]})
+
+    async def _ready(self, _: web.Request) -> web.Response:
+        return web.Response(status=503 if self.paused or self.knobs.not_ready else 200)
+
+    # ------------------------------------------------------------ control routes
+
+    def _control(self, handler: Callable[[Json], Any]) -> Callable[[web.Request], Any]:
+        async def guarded(request: web.Request) -> web.Response:
+            wanted = f"Bearer {self.admin_key}"
+            if self.admin_key is not None and request.headers.get("Authorization") != wanted:
+                return web.json_response({"error": "Unauthorized"}, status=401)
+            body = await request.json() if request.can_read_body else {}
+            self.calls.append((request.path, body))
+            response: web.Response = await handler(body)
+            return response
+
+        return guarded
+
+    async def _pause(self, body: Json) -> web.Response:
+        mode = body.get("mode", "abort")
+        if mode not in ("abort", "retract", "in_place"):
+            return web.json_response(replies.error_body(f"bad mode {mode}"), status=400)
+        await asyncio.sleep(self.knobs.pause_delay_sec)
+        self.paused = True
+        for run in self.running.values():
+            run.aborted = run.aborted or mode == "abort"
+            run.retractions += mode == "retract"
+        if mode == "abort":
+            self._resumed.set()
+        else:
+            self._resumed.clear()
+        return web.json_response({"message": "Generation paused successfully.", "status": "ok"})
+
+    async def _continue(self, _: Json) -> web.Response:
+        await asyncio.sleep(self.knobs.continue_delay_sec)
+        if self.knobs.continue_fails > 0:
+            self.knobs.continue_fails -= 1
+            return web.json_response({"error": {"message": "the fake engine failed"}}, status=500)
+        self.paused = False
+        self._resumed.set()
+        return web.json_response({"message": "Generation continued successfully.", "status": "ok"})
+
+    async def _update(self, body: Json) -> web.Response:
+        await asyncio.sleep(self.knobs.update_delay_sec)
+        path = body["model_path"]
+        if self.knobs.update_error is not None or not _exists(path):
+            return _update_reply(False, self.knobs.update_error or f"Failed to get weights iterator: {path}")
+        if not self.knobs.update_lands_nothing:
+            self.checksum = _checksum(path)
+        if not self.knobs.wrong_version and body.get("weight_version") is not None:
+            self.version = body["weight_version"]
+        self.model_path = self.served_name = path
+        if self.knobs.update_dirty:
+            return _update_reply(False, DIRTY)
+        return _update_reply(True, f"Succeeded to update model weights. Weight version updated to {self.version}.")
+
+    async def _weights_checker(self, _: Json) -> web.Response:
+        return web.json_response({"success": True, "message": "", "ranks": [], "per_engine_checksum": self.checksum})
+
+    async def _abort(self, body: Json) -> web.Response:
+        for rid, run in self.running.items():
+            if body.get("abort_all") or rid.startswith(body.get("rid") or "\0"):
+                run.aborted = True
+        return web.Response()
+
+    async def _freeze_gc(self, _: Json) -> web.Response:
+        return web.Response(text="Garbage collection frozen.")
+
+
+def _exists(path: str) -> bool:
+    return Path(path).is_dir()
+
+
+def _update_reply(success: bool, message: str) -> web.Response:
+    body = {"success": success, "message": message, "num_paused_requests": 0}
+    return web.json_response(body, status=200 if success else 400)
+
+
+def _checksum(path: str) -> str:
+    """A digest over path and content: a version's directory is never rewritten, so it stands for its weights."""
+    digest = hashlib.sha256(path.encode())
+    folder = Path(path)
+    for file in sorted(folder.glob("*")) if folder.is_dir() else []:
+        digest.update(file.name.encode() + file.read_bytes() if file.is_file() else b"")
+    return digest.hexdigest()

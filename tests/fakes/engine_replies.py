@@ -1,0 +1,192 @@
+"""What the fake engine answers to a chat, in SGLang 0.5.23's shapes.
+
+A token is one character of the reply and its id is the character's code point, so a test can decode ids by eye; the
+last token of a finished reply is EOS (id 0). Log probabilities are a fixed function of id and position.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+EOS = 0
+Json = dict[str, Any]
+
+
+def prompt_ids(messages: list[Json]) -> list[int]:
+    """Ids of the rendered prompt: `<role>content` per message, then the assistant's turn."""
+    text = "".join(f"<{message['role']}>{_text(message.get('content'))}" for message in messages)
+    return [ord(character) for character in text + "<assistant>"]
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):
+        return "".join(part.get("text", "") for part in content)
+    return content or ""
+
+
+def logprob(token: int, position: int) -> float:
+    return -((token * 7 + position * 3) % 19 + 1) / 10
+
+
+@dataclass
+class Generation:
+    """One running request: grows token by token, remembers which version sampled each token."""
+
+    rid: str
+    body: Json
+    prompt: list[int]
+    reply: list[int]
+    limit: int
+    output: list[int] = field(default_factory=list)
+    versions: list[str] = field(default_factory=list)
+    aborted: bool = False
+    retractions: int = 0
+
+    def advance(self, version: str) -> None:
+        self.output.append(self.reply[len(self.output)])
+        self.versions.append(version)
+
+    @property
+    def finish_reason(self) -> Json | None:
+        if self.output and self.output[-1] == EOS:
+            return {"type": "stop", "matched": EOS}
+        if len(self.output) >= self.limit:
+            return {"type": "length", "length": self.limit}
+        return {"type": "abort", "message": "Aborted"} if self.aborted else None
+
+    @property
+    def text(self) -> str:
+        return "".join(chr(token) for token in self.output if token != EOS)
+
+    def spans(self) -> list[Json]:
+        """`weight_versions` of meta_info: [start, end) of the output per version, in order."""
+        spans: list[Json] = []
+        for position, version in enumerate(self.versions):
+            if spans and spans[-1]["version"] == version:
+                spans[-1]["end"] = position + 1
+            else:
+                spans.append({"version": version, "start": position, "end": position + 1})
+        return spans
+
+    def meta_info(self, version: str) -> Json:
+        triples = [[logprob(token, at), token, None] for at, token in enumerate(self.output)]
+        info: Json = {
+            "id": self.rid,
+            "finish_reason": self.finish_reason,
+            "prompt_tokens": len(self.prompt),
+            "completion_tokens": len(self.output),
+            "reasoning_tokens": 0,
+            "cached_tokens": 0,
+            "weight_version": version,
+            "weight_versions": self.spans(),
+            "num_retractions": self.retractions,
+        }
+        if self.body.get("logprobs"):
+            info |= {"output_token_logprobs": triples, "output_token_logprobs_length": len(triples)}
+        return info
+
+    def usage(self) -> Json:
+        prompt, completion = len(self.prompt), len(self.output)
+        return {
+            "prompt_tokens": prompt,
+            "total_tokens": prompt + completion,
+            "completion_tokens": completion,
+            "prompt_tokens_details": None,
+            "reasoning_tokens": 0,
+        }
+
+    def logprobs(self, start: int, end: int) -> Json | None:
+        if not self.body.get("logprobs"):
+            return None
+        return {"content": [_logprob_entry(self.output[at], at) for at in range(start, end)]}
+
+
+def _logprob_entry(token: int, position: int) -> Json:
+    character = "" if token == EOS else chr(token)
+    return {
+        "token": character,
+        "bytes": list(character.encode()),
+        "logprob": logprob(token, position),
+        "top_logprobs": [],
+    }
+
+
+def completion(run: Generation, version: str) -> Json:
+    """Body of a non-streaming chat reply."""
+    body, reason = run.body, run.finish_reason or {}
+    choice: Json = {
+        "index": 0,
+        "message": {"role": "assistant", "content": run.text, "reasoning_content": None, "tool_calls": None},
+        "logprobs": run.logprobs(0, len(run.output)),
+        "finish_reason": reason.get("type"),
+        "matched_stop": reason.get("matched"),
+    }
+    if body.get("return_token_ids") or body.get("return_prompt_token_ids"):
+        choice["prompt_token_ids"] = run.prompt
+    if body.get("return_token_ids"):
+        choice["response_token_ids"] = list(run.output)
+    if body.get("return_meta_info"):
+        choice["meta_info"] = run.meta_info(version)
+    reply = _envelope(run, "chat.completion", [choice]) | {
+        "usage": run.usage(),
+        "metadata": {"weight_version": version, "weight_versions": run.spans()},
+    }
+    return reply | ({"sglext": extension} if (extension := sglext(run)) else {})
+
+
+def sglext(run: Generation) -> Json:
+    """Ids of the request, present only where the body asked for them."""
+    extension: Json = {}
+    if run.body.get("return_input_ids_in_sglext"):
+        extension["input_ids"] = run.prompt
+    if run.body.get("return_output_ids_in_sglext"):
+        extension["output_ids"] = [list(run.output)]
+    return extension
+
+
+def first_chunk(run: Generation) -> bytes:
+    return _chunk(run, {"role": "assistant", "content": "", "reasoning_content": None})
+
+
+def token_chunk(run: Generation, position: int) -> bytes:
+    """Text and logprobs of one token; EOS has logprobs and no text."""
+    token = run.output[position]
+    delta = {"reasoning_content": None, "content": "" if token == EOS else chr(token)}
+    return _chunk(run, delta, logprobs=run.logprobs(position, position + 1))
+
+
+def closing_chunks(run: Generation, *, with_ids: bool) -> Iterator[bytes]:
+    """Finish, then sglext, then usage, then [DONE], as the body asked."""
+    reason = run.finish_reason or {}
+    yield _chunk(run, {"reasoning_content": None}, finish_reason=reason.get("type"), matched_stop=reason.get("matched"))
+    if with_ids and (extension := sglext(run)):
+        yield _event(_envelope(run, "chat.completion.chunk", []) | {"usage": None, "sglext": extension})
+    if (run.body.get("stream_options") or {}).get("include_usage"):
+        yield _event(_envelope(run, "chat.completion.chunk", []) | {"usage": run.usage()})
+    yield b"data: [DONE]\n\n"
+
+
+def error_event(message: str, status: int = 400) -> bytes:
+    """A failure after the stream began: HTTP 200 and an error frame."""
+    return _event({"error": error_body(message, status)})
+
+
+def error_body(message: str, status: int = 400) -> Json:
+    """SGLang's flat error body, without OpenAI's wrapper."""
+    return {"object": "error", "message": message, "type": "BadRequestError", "param": None, "code": status}
+
+
+def _envelope(run: Generation, kind: str, choices: list[Json]) -> Json:
+    model = run.body.get("model", "default")
+    return {"id": run.rid, "object": kind, "created": int(time.time()), "model": model, "choices": choices}
+
+
+def _chunk(run: Generation, delta: Json, **choice: Any) -> bytes:
+    fields = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None, "matched_stop": None} | choice
+    return _event(_envelope(run, "chat.completion.chunk", [fields]))
+
+
+def _event(body: Json) -> bytes:
+    return b"data: " + json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
