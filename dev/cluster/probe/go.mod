@@ -1,0 +1,3 @@
+module openclaw.dev/cluster/probe
+
+go 1.24.0
