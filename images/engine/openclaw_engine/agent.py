@@ -1,0 +1,289 @@
+"""The sync agent: starts SGLang, exchanges its weights when told to, and never leaves it paused.
+
+    start ─▶ SGLang ready ─▶ (target moved meanwhile? exchange) ─▶ serving
+                                                                     │
+    POST /sync ─▶ admit ─▶ queue (one) ─▶ exchanges: check, then the steps of `machine` ─▶ answer
+    every second  ─▶ watch: target file, and SGLang paused without a sync ─▶ continue
+    SGLang's exit ─▶ ends the process, and so the container
+
+The operator decides when to sync; a target that differs from the loaded version is only shown in `state`.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from openclaw_core import versions
+from openclaw_core.versions import VersionFormatError, WeightVersion
+from openclaw_core.wire import AgentState, Prepare, Prepared, Sync, Synced
+from openclaw_engine import machine, target
+from openclaw_engine.machine import Exchange, Step
+from openclaw_engine.manifest import IncompleteVersionError, Volume
+from openclaw_engine.metrics import Metrics
+from openclaw_engine.sglang import Sglang, SglangError, wait_idle
+
+logger = logging.getLogger(__name__)
+
+START_LIMIT_SEC = 3600.0
+"""Longest start of SGLang: a large model from a slow volume, or a download from the hub."""
+
+_CHECKSUM_LIMIT_SEC = 60.0
+_WATCH_SEC = 1.0
+_RETRY_CONTINUE_SEC = 0.2
+_UNREADY_LIMIT_SEC = 60.0
+
+
+class EngineLostError(RuntimeError):
+    """SGLang's state is unknown or it stays paused; only a restart of the container helps."""
+
+
+class Agent:
+    """State and loops of one sync agent. `clock` is monotonic seconds."""
+
+    def __init__(
+        self,
+        sglang: Sglang,
+        volume: Volume,
+        *,
+        base_location: str,
+        in_flight: str,
+        target_file: Path,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sglang, self._volume, self._metrics, self._clock = sglang, volume, metrics, clock
+        self._base_location, self._in_flight = base_location, in_flight
+        self._target_file = target_file
+        self._version: WeightVersion | None = None
+        self._highest_epoch = 0
+        self._exchange: Exchange | None = None
+        self._not_ready_since: float | None = None
+        self._checksum: str | None = None
+        self._server_version: str | None = None
+        self._target: WeightVersion | None = None
+        self._error: str | None = None
+        self._queue: asyncio.Queue[tuple[Sync, asyncio.Future[Synced]]] = asyncio.Queue(maxsize=1)
+
+    # ------------------------------------------------------------ what the HTTP edge calls
+
+    @property
+    def ready(self) -> bool:
+        """A version is loaded. Pauses do not change it."""
+        return self._version is not None
+
+    def state(self) -> AgentState:
+        return AgentState(
+            version=str(self._version) if self._version else None,
+            target=str(self._target) if self._target else None,
+            ready=self.ready,
+            paused=self._exchange is not None and self._exchange.paused,
+            highest_epoch=self._highest_epoch,
+            phase="starting" if not self.ready else "syncing" if self._exchange else "serving",
+            sglang_version=self._server_version,
+            checksum=self._checksum,
+            error=self._error,
+        )
+
+    async def prepare(self, request: Prepare) -> Prepared:
+        """Check a version and warm the page cache; the engine keeps serving."""
+        began = self._clock()
+        try:
+            await self._location(WeightVersion.parse(request.version))
+            error = None
+        except (IncompleteVersionError, VersionFormatError) as problem:
+            error = str(problem)
+        seconds = self._clock() - began
+        self._metrics.prepare.observe(seconds)
+        return Prepared(version=request.version, ready=error is None, error=error, seconds=seconds)
+
+    async def sync(self, request: Sync) -> Synced:
+        """Exchange the weights; RefusedError for an old epoch, while another sync runs, or while SGLang starts."""
+        if not self.ready:
+            raise machine.RefusedError("starting", "SGLang is still starting; it loads the target by itself")
+        self._highest_epoch = machine.admit(self._highest_epoch, self._exchange, request.epoch)
+        self._exchange = self._new_exchange(request)
+        answer: asyncio.Future[Synced] = asyncio.get_running_loop().create_future()
+        self._queue.put_nowait((request, answer))
+        return await asyncio.shield(answer)
+
+    # ------------------------------------------------------------ loops
+
+    async def run(self) -> None:
+        """Bring SGLang up, then serve syncs one after another, for ever."""
+        await self._start()
+        while True:
+            request, answer = await self._queue.get()
+            try:
+                answer.set_result(await self._execute(request))
+            except EngineLostError as loss:
+                answer.set_result(Synced(epoch=request.epoch, version=request.version, ok=False, error=str(loss)))
+                raise
+
+    async def watch(self) -> None:
+        """Follow the target file, and end every pause that belongs to no sync."""
+        while True:
+            self._target = target.read(self._target_file)
+            if self.ready and self._exchange is None:
+                await self._check_serving()
+            await asyncio.sleep(_WATCH_SEC)
+
+    # ------------------------------------------------------------ start
+
+    async def _start(self) -> None:
+        await self._wait_for_sglang()
+        self._server_version = await self._sglang.server_version()
+        self._checksum = await self._sglang.checksum(_CHECKSUM_LIMIT_SEC)
+        await self._sglang.freeze_gc()
+        self._target = target.read(self._target_file)
+        loaded = WeightVersion.parse(await self._sglang.weight_version())
+        if self._target is not None and self._target != loaded:
+            await self._load_target_at_start(self._target)
+        self._set_version(WeightVersion.parse(await self._sglang.weight_version()))
+        logger.info("engine is up", extra={"version": str(self._version), "sglang": self._server_version})
+
+    async def _wait_for_sglang(self) -> None:
+        async with asyncio.timeout(START_LIMIT_SEC):
+            while not await self._sglang.is_ready():  # noqa: ASYNC110 - another process; nothing signals us
+                await asyncio.sleep(0.25)
+
+    async def _load_target_at_start(self, wanted: WeightVersion) -> None:
+        """The target moved while SGLang started, or could not be read then. Serving an older one beats serving none."""
+        synced = await self._execute(Sync(epoch=self._highest_epoch, version=str(wanted), deadline_sec=120.0))
+        if not synced.ok:
+            logger.error("target could not be loaded at start", extra={"target": str(wanted), "error": synced.error})
+
+    # ------------------------------------------------------------ one exchange
+
+    def _new_exchange(self, request: Sync) -> Exchange:
+        now = self._clock()
+        return Exchange(
+            epoch=request.epoch,
+            version=request.version,
+            began=now,
+            deadline=now + request.deadline_sec,
+            drain=self._in_flight == "drain",
+        )
+
+    async def _execute(self, request: Sync) -> Synced:
+        exchange = self._exchange = self._exchange or self._new_exchange(request)
+        try:
+            if str(self._version) == request.version:
+                return Synced(epoch=request.epoch, version=request.version, ok=True)
+            exchange = await self._exchange_weights(exchange)
+        finally:
+            self._exchange = None
+        return await self._report(exchange)
+
+    async def _exchange_weights(self, exchange: Exchange) -> Exchange:
+        """Check the version, then take steps until DONE. EngineLostError when SGLang stays paused."""
+        location = None
+        try:
+            location = await self._location(WeightVersion.parse(exchange.version))
+        except (IncompleteVersionError, VersionFormatError) as problem:
+            exchange = machine.after(exchange, Step.UPDATE, exchange.began, self._clock(), str(problem))
+        while (step := machine.next_step(exchange, self._clock())) is not Step.DONE:
+            if step is Step.LOST:
+                raise EngineLostError(f"SGLang could not be continued after the sync to {exchange.version}")
+            exchange = self._exchange = await self._take(step, exchange, location or "")
+        return exchange
+
+    async def _take(self, step: Step, exchange: Exchange, location: str) -> Exchange:
+        began, error = self._clock(), None
+        try:
+            await self._perform(step, exchange, location, machine.time_limit(exchange, step, began))
+        except SglangError as problem:
+            error = str(problem)
+            logger.warning("sync step failed", extra={"step": step, "epoch": exchange.epoch, "error": error})
+            if step is Step.CONTINUE:
+                await asyncio.sleep(_RETRY_CONTINUE_SEC)
+        return machine.after(exchange, step, began, self._clock(), error)
+
+    async def _perform(self, step: Step, exchange: Exchange, location: str, limit: float) -> None:
+        actions: dict[Step, Callable[[], Awaitable[object]]] = {
+            Step.DRAIN: lambda: wait_idle(self._sglang, limit),
+            Step.PAUSE: lambda: self._sglang.pause(self._in_flight, limit),
+            Step.UPDATE: lambda: self._sglang.update(location, exchange.version, limit),
+            Step.VERIFY: lambda: self._verify(exchange.version, limit),
+            Step.CONTINUE: lambda: self._sglang.resume(limit),
+        }
+        await actions[step]()
+
+    async def _verify(self, version: str, limit: float) -> None:
+        """The version SGLang reports is the one sent, and its weights are not those of before."""
+        reported = await self._sglang.weight_version(limit)
+        if reported != version:
+            raise SglangError(f"SGLang reports version {reported} after the update to {version}")
+        checksum = await self._sglang.checksum(limit)
+        expected = self._volume.differ(self._version, WeightVersion.parse(version))
+        if expected is not None and expected != (checksum != self._checksum):
+            raise SglangError(f"the weights' checksum does not follow from version {version}'s files")
+        self._checksum = checksum
+
+    async def _report(self, exchange: Exchange) -> Synced:
+        self._error = machine.outcome(exchange)
+        self._metrics.syncs.labels("ok" if exchange.ok else "failed").inc()
+        self._metrics.pause.observe(exchange.pause_sec)
+        self._metrics.update.observe(exchange.update_sec)
+        if exchange.ok:
+            self._set_version(WeightVersion.parse(exchange.version))
+        elif exchange.paused_at is not None:
+            await self._settle(exchange)
+        return Synced(
+            epoch=exchange.epoch,
+            version=str(self._version),
+            ok=exchange.ok,
+            error=self._error,
+            pause_sec=round(exchange.pause_sec, 6),
+            update_sec=round(exchange.update_sec, 6),
+        )
+
+    async def _settle(self, exchange: Exchange) -> None:
+        """After a failed exchange: which version is loaded now? EngineLostError when the weights fit neither.
+
+        The checksum is asked for first: SGLang answers it after an update that is still running, and only then is the
+        version it reports final.
+        """
+        checksum = await self._sglang.checksum(_CHECKSUM_LIMIT_SEC)
+        reported = WeightVersion.parse(await self._sglang.weight_version())
+        changed = checksum != self._checksum
+        expected = self._volume.differ(self._version, reported) if reported != self._version else False
+        if expected is not None and changed != expected:
+            raise EngineLostError(f"weights are inconsistent after the failed sync to {exchange.version}")
+        self._checksum = checksum
+        self._set_version(reported)
+
+    # ------------------------------------------------------------ parts
+
+    async def _location(self, version: WeightVersion) -> str:
+        """Where SGLang loads a version from; IncompleteVersionError when it is not whole."""
+        if version == versions.BASE:
+            return self._base_location
+        return str(await asyncio.to_thread(self._volume.check, version))
+
+    def _set_version(self, version: WeightVersion) -> None:
+        self._version = version
+        self._metrics.version.set(version.number)
+        self._metrics.ready.set(1)
+
+    async def _check_serving(self) -> None:
+        """End a pause that belongs to no sync; EngineLostError when SGLang stays unready."""
+        if await self._sglang.is_ready():
+            self._not_ready_since = None
+            return
+        now = self._clock()
+        self._not_ready_since = self._not_ready_since or now
+        if now - self._not_ready_since > _UNREADY_LIMIT_SEC:
+            raise EngineLostError(f"SGLang has not been ready for {_UNREADY_LIMIT_SEC:.0f} s outside a sync")
+        if self._exchange is None:
+            await self._end_stray_pause()
+
+    async def _end_stray_pause(self) -> None:
+        try:
+            await self._sglang.resume(5.0)
+        except SglangError as problem:
+            logger.warning("SGLang is not ready and could not be continued", extra={"error": str(problem)})
+            return
+        self._metrics.resumed.inc()
+        logger.warning("SGLang was paused outside a sync and was continued")

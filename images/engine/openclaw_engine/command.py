@@ -1,0 +1,104 @@
+"""How SGLang is started: its arguments and its environment. Pure: from the configuration to lists and dicts.
+
+Arguments are checked against SGLang's own parser by the contract test. Nothing here knows the admin key: it reaches
+`launch` through a pipe, because SGLang shows its arguments in `/server_info` and in its log.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from openclaw_core import names
+from openclaw_core.config.components import ConfigError, EngineConfig
+from openclaw_core.config.model import Model
+
+SERVED_NAME = "policy"
+"""Placeholder: SGLang overwrites it on every update, and clients only ever see the gateway's fixed id."""
+
+CPU_PACKAGES = "/app/cpu"
+"""Where the image keeps the stand-in for `sgl_kernel` and the external model package."""
+
+_OURS = frozenset(
+    {
+        "--admin-api-key",
+        "--api-key",
+        "--config",
+        "--model",
+        "--model-path",
+        "--revision",
+        "--host",
+        "--port",
+        "--served-model-name",
+        "--weight-version",
+        "--device",
+        "--dtype",
+        "--tp",
+        "--tp-size",
+        "--tensor-parallel-size",
+        "--sampling-defaults",
+        "--enable-metrics",
+        "--tokenizer-worker-num",
+        "--enable-http2",
+    }
+)
+_CPU_DEFAULTS = ("--max-total-tokens", "16384", "--max-running-requests", "32")
+_PRIVATE_PREFIX = "OPENCLAW_"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What SGLang loads when it starts: a directory or a hub repository, and the version it stands for."""
+
+    location: str
+    version: str
+    revision: str | None = None
+
+
+def base_weights(model: Model, version: str, weights_dir: str = names.WEIGHTS_DIR) -> Weights:
+    """The model before anything was published: on the volume, in the image, or on the hub."""
+    if model.hugging_face is not None:
+        return Weights(model.hugging_face.repo, version, model.hugging_face.revision)
+    if model.path is None:
+        raise ConfigError("model: set exactly one of path and huggingFace")
+    return Weights(str(Path(weights_dir) / model.path), version)
+
+
+def arguments(config: EngineConfig, weights: Weights, port: int = names.PORT_SGLANG) -> list[str]:
+    """Arguments of SGLang's server. The user's own come last, so that they win over defaults; ours are refused."""
+    taken = sorted(word for word in (word.split("=", 1)[0] for word in config.args) if _is_ours(word))
+    if taken:
+        raise ConfigError(f"policyServing.args may not hold {', '.join(taken)}: the operator sets it from the spec")
+    revision = ["--revision", weights.revision] if weights.revision else []
+    return [
+        *("--model-path", weights.location, *revision),
+        *("--weight-version", weights.version),
+        *("--served-model-name", SERVED_NAME),
+        *("--host", "0.0.0.0", "--port", str(port)),
+        *("--device", config.device, "--dtype", config.dtype),
+        *("--tp-size", str(config.tensor_parallel_size)),
+        *("--sampling-defaults", "openai"),
+        "--enable-metrics",
+        *(_CPU_DEFAULTS if config.device == "cpu" else ()),
+        *config.args,
+    ]
+
+
+def _is_ours(word: str) -> bool:
+    """An option of ours, or an abbreviation of one, which argparse would take for it."""
+    return len(word) > 2 and word.startswith("--") and any(option.startswith(word) for option in _OURS)
+
+
+def environment(config: EngineConfig, inherited: Mapping[str, str], cpu_packages: str = CPU_PACKAGES) -> dict[str, str]:
+    """Environment of the SGLang process: ours without our tokens, and what `--device cpu` needs."""
+    kept = {key: value for key, value in inherited.items() if not key.startswith(_PRIVATE_PREFIX)}
+    kept["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] = "false"  # a stray /health must not hang while paused
+    kept["SGLANG_TIMEOUT_KEEP_ALIVE"] = "120"  # longer than the gateway keeps an idle connection
+    if config.model.hugging_face is None:
+        kept["HF_HUB_OFFLINE"] = "1"
+    if config.device == "cpu":
+        path = [cpu_packages, kept.get("PYTHONPATH", "")]
+        kept["PYTHONPATH"] = ":".join(part for part in path if part)
+        kept["SGLANG_USE_CPU_ENGINE"] = "1"
+        kept.setdefault("SGLANG_EXTERNAL_MODEL_PACKAGE", "onlyllama")
+        kept.setdefault("OMP_NUM_THREADS", "1")
+    return kept

@@ -1,0 +1,46 @@
+"""Entry of the SGLang process: puts the control routes behind an admin key that is no argument, then serves.
+
+The sync agent writes the key to this process's standard input. SGLang's own `--admin-api-key` would show it in
+`/server_info`, which is open to everybody who may talk to the engine, and in the log; the same middleware of
+SGLang's, put in front of the same routes, does not.
+"""
+
+import os
+import sys
+from typing import TextIO
+
+
+def read_key(stream: TextIO) -> str:
+    """The first line of `stream`. SystemExit when it is empty: an engine without a key would take any orders."""
+    key = stream.readline().strip()
+    if not key:
+        raise SystemExit("the sync agent sent no admin key on standard input")
+    return key
+
+
+def guard(key: str) -> None:
+    """Control routes answer 401 without the key; data routes stay open."""
+    from sglang.srt.entrypoints.http_server import app
+    from sglang.srt.utils.auth import add_api_key_middleware
+
+    add_api_key_middleware(app, api_key=None, admin_api_key=key)
+
+
+def main(arguments: list[str]) -> None:
+    key = read_key(sys.stdin)
+    from sglang.launch_server import run_server
+    from sglang.srt.plugins import load_plugins
+    from sglang.srt.server_args import prepare_server_args
+    from sglang.srt.utils import kill_process_tree
+
+    load_plugins()
+    server_args = prepare_server_args(arguments)
+    guard(key)
+    try:
+        run_server(server_args)
+    finally:
+        kill_process_tree(os.getpid(), include_parent=False)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,105 @@
+"""A thin client of the one SGLang this agent started: control routes with the admin key, nothing decided here."""
+
+import asyncio
+from typing import Any
+
+import aiohttp
+
+PAUSE_MODES = {"retract": "retract", "drain": "retract", "abort": "abort"}
+"""`inFlight` of the spec to SGLang's pause mode; drain waits first, then retracts what is left."""
+
+_DIRTY = "cache was not flushed"
+
+
+class SglangError(Exception):
+    """SGLang refused, answered nonsense, or did not answer."""
+
+
+class Sglang:
+    """SGLang's HTTP surface, as far as the agent uses it. Every call is bounded by `timeout` seconds."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, admin_key: str) -> None:
+        self._session, self._url = session, url
+        self._headers = {"Authorization": f"Bearer {admin_key}"}
+
+    async def is_ready(self) -> bool:
+        """True: serving. False: starting, paused, unhealthy or not there."""
+        try:
+            async with self._session.get(f"{self._url}/ready", timeout=_limit(5.0)) as response:
+                return response.status == 200
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
+    async def weight_version(self, timeout: float = 5.0) -> str:
+        return str((await self._call("GET", "/model_info", timeout))["weight_version"])
+
+    async def server_version(self) -> str:
+        return str((await self._call("GET", "/server_info", 30.0))["version"])
+
+    async def running_requests(self) -> int:
+        """Requests running or queued inside SGLang."""
+        loads = (await self._call("GET", "/v1/loads?include=core", 5.0))["loads"]
+        return sum(int(load["num_running_reqs"]) + int(load["num_waiting_reqs"]) for load in loads)
+
+    async def checksum(self, timeout: float) -> str:
+        """Digest over all weights on all ranks."""
+        answer = await self._call("POST", "/weights_checker", timeout, {"action": "checksum"})
+        if not answer.get("per_engine_checksum"):
+            raise SglangError(f"/weights_checker gave no checksum: {answer.get('message')}")
+        return str(answer["per_engine_checksum"])
+
+    async def pause(self, in_flight: str, timeout: float) -> None:
+        await self._call("POST", "/pause_generation", timeout, {"mode": PAUSE_MODES[in_flight]})
+
+    async def resume(self, timeout: float) -> None:
+        await self._call("POST", "/continue_generation", timeout, {})
+
+    async def update(self, directory: str, version: str, timeout: float) -> bool:
+        """Load `directory` as `version`. False when the weights are in but the prefix cache could not be flushed."""
+        body = {"model_path": directory, "weight_version": version, "flush_cache": True}
+        try:
+            await self._call("POST", "/update_weights_from_disk", timeout, body)
+        except SglangError as error:
+            if _DIRTY in str(error):
+                return False
+            raise
+        return True
+
+    async def freeze_gc(self) -> None:
+        """SGLang does this itself after its warm-up, but without the key it does not know."""
+        await self._call("POST", "/freeze_gc", 10.0, {})
+
+    async def _call(self, method: str, path: str, timeout: float, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        try:
+            async with self._session.request(
+                method, self._url + path, json=body, headers=self._headers, timeout=_limit(timeout)
+            ) as response:
+                return await _answer(path, response)
+        except TimeoutError as error:
+            raise SglangError(f"{path} did not answer within {timeout:.1f} s") from error
+        except aiohttp.ClientError as error:
+            raise SglangError(f"{path} failed: {error}") from error
+
+
+async def wait_idle(sglang: Sglang, timeout: float, interval: float = 0.05) -> None:
+    """Return when nothing runs any more; SglangError after `timeout` seconds."""
+    try:
+        async with asyncio.timeout(timeout):
+            while await sglang.running_requests() > 0:  # noqa: ASYNC110 - another process; nothing signals us
+                await asyncio.sleep(interval)
+    except TimeoutError as error:
+        raise SglangError(f"turns were still running after {timeout:.1f} s") from error
+
+
+async def _answer(path: str, response: aiohttp.ClientResponse) -> dict[str, Any]:
+    text = await response.text()
+    if response.status != 200:
+        raise SglangError(f"{path} answered {response.status}: {text[:500]}")
+    if not response.content_type.endswith("json"):
+        return {}
+    answer = await response.json()
+    return answer if isinstance(answer, dict) else {}
+
+
+def _limit(seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=min(seconds, 5.0))
