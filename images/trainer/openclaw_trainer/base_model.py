@@ -1,0 +1,26 @@
+"""Where the base model lies on this pod's disk."""
+
+import json
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+
+from openclaw_core.config.components import ConfigError
+from openclaw_core.config.model import Model
+
+
+def locate(model: Model, weights: Path) -> Path:
+    """Directory with config.json, tokenizer and safetensors; ConfigError when there is none.
+
+    A relative `path` lies below the weights volume, an absolute one in the image; a Hugging Face repository is
+    downloaded into HF_HOME (its token is the variable HF_TOKEN).
+    """
+    if model.hugging_face is not None:
+        source = model.hugging_face
+        return Path(snapshot_download(source.repo, revision=source.revision))
+    directory = weights / (model.path or "")
+    try:
+        json.loads((directory / "config.json").read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model.path {model.path!r}: no model at {directory}: {error}") from error
+    return directory

@@ -1,0 +1,121 @@
+"""Wires the trainer: configuration → parts → two loops (training, state server) until SIGTERM.
+
+env  OPENCLAW_CONFIG          config.json (core TrainerConfig)
+     OPENCLAW_GATEWAY_TOKEN   bearer token of the gateway's internal port
+     OPENCLAW_KUBERNETES      `off`: announce into <weights>/published.json instead of the Lease
+     OPENCLAW_WEIGHTS_DIR     the weights volume, default /var/lib/openclaw/weights
+     OPENCLAW_TRAINER_PORT    default 8300
+     OMP_NUM_THREADS          threads of torch on the CPU, default 1
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+
+from openclaw_core import kube, logs, names, tasks
+from openclaw_core.config.components import ConfigError, TrainerConfig
+from openclaw_core.config.policy_training import PolicyTraining
+from openclaw_trainer import base_model, state_server
+from openclaw_trainer.announce import Announcer, FileAnnouncer, LeaseAnnouncer
+from openclaw_trainer.checkpoint import Checkpoints
+from openclaw_trainer.gateway_client import GatewayClient
+from openclaw_trainer.loop import Parts, TrainingLoop
+from openclaw_trainer.policy import Policy
+from openclaw_trainer.state import State
+from openclaw_trainer.step import Learner
+from openclaw_trainer.volume import Volume
+
+log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    config = TrainerConfig.load()
+    logs.configure(names.TRAINER, config.training)
+    refuse_unsupported(config.policy_training)
+    token = os.environ.get(names.ENV_GATEWAY_TOKEN)
+    if not token:
+        raise ConfigError(f"environment variable {names.ENV_GATEWAY_TOKEN} is empty: the gateway would refuse us")
+    asyncio.run(run(config, token))
+
+
+def refuse_unsupported(training: PolicyTraining) -> None:
+    """ConfigError for settings of the resource that this trainer does not implement."""
+    if training.engine != "fsdp":
+        raise ConfigError(f"policyTraining.engine {training.engine!r}: this trainer runs fsdp")
+    if training.method != "binaryRl":
+        raise ConfigError(f"policyTraining.method {training.method!r}: this trainer runs binaryRl")
+    if training.lora is not None and training.lora.publish != "merged":
+        raise ConfigError("policyTraining.lora.publish 'adapter': this trainer publishes merged weights")
+    if training.nodes * training.procs_per_node != 1:
+        raise ConfigError("policyTraining.nodes × procsPerNode must be 1: this trainer is one process")
+
+
+async def run(config: TrainerConfig, token: str) -> None:
+    """Start the state server first, so that a slow model load is visible, then train until told to stop."""
+    stop, state = tasks.stop_on_signals(), State()
+    port = int(os.environ.get("OPENCLAW_TRAINER_PORT", names.PORT_TRAINER))
+    loops = {"state server": state_server.serve(state, port), "training": train(config, token, state)}
+    await tasks.run_all(loops, stop=stop)
+
+
+async def train(config: TrainerConfig, token: str, state: State) -> None:
+    """Load everything, resume, train for ever. Any failure is kept in /state and raised."""
+    weights = Path(os.environ.get("OPENCLAW_WEIGHTS_DIR", names.WEIGHTS_DIR))
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch", initializer=_limit_threads) as worker:
+        try:
+            async with announcer(config, weights) as announce, GatewayClient(config.gateway_url, token) as gateway:
+                loop = TrainingLoop(await assemble(config, weights, worker, announce, gateway, state))
+                await loop.start()
+                await loop.run()
+        except Exception as error:
+            state.numbers.phase, state.numbers.error = "failed", f"{type(error).__name__}: {error}"
+            log.exception("trainer ends")
+            raise
+
+
+async def assemble(
+    config: TrainerConfig,
+    weights: Path,
+    worker: ThreadPoolExecutor,
+    announce: Announcer,
+    gateway: GatewayClient,
+    state: State,
+) -> Parts:
+    """Load base model and optimizer in the worker thread."""
+    training = config.policy_training
+    base = base_model.locate(config.model, weights)
+
+    def load() -> Learner:
+        return Learner(Policy.load(base, training), training)
+
+    return Parts(
+        training=training,
+        learner=await asyncio.get_running_loop().run_in_executor(worker, load),
+        volume=Volume(weights),
+        checkpoints=Checkpoints(weights / "checkpoints", training.checkpoint.keep),
+        announcer=announce,
+        gateway=gateway,
+        state=state,
+        worker=worker,
+        base=base,
+    )
+
+
+@contextlib.asynccontextmanager
+async def announcer(config: TrainerConfig, weights: Path) -> AsyncIterator[Announcer]:
+    if os.environ.get("OPENCLAW_KUBERNETES") == "off":
+        yield FileAnnouncer(weights / "published.json")
+        return
+    async with kube.Kube.in_cluster() as client:
+        yield LeaseAnnouncer(client, config.training, config.namespace)
+
+
+def _limit_threads() -> None:
+    """One thread unless told otherwise: on few shared cores a second one spins and costs up to 20×."""
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))

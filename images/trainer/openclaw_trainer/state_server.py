@@ -1,0 +1,40 @@
+"""HTTP on port 8300: /healthz, /readyz, /metrics and /state. Read only, no secrets, no authentication."""
+
+import asyncio
+
+from aiohttp import web
+
+from openclaw_trainer.state import State
+
+
+def build(state: State) -> web.Application:
+    """The application; answers from memory and never waits for the trainer."""
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.json_response({"ok": True})
+
+    async def readyz(_: web.Request) -> web.Response:
+        ready = state.numbers.phase not in ("starting", "failed")
+        return web.json_response({"phase": state.numbers.phase}, status=200 if ready else 503)
+
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=state.metrics(), content_type="text/plain", charset="utf-8")
+
+    async def snapshot(_: web.Request) -> web.Response:
+        return web.Response(text=state.snapshot().model_dump_json(), content_type="application/json")
+
+    application = web.Application()
+    routes = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics, "/state": snapshot}
+    application.add_routes([web.get(path, handler) for path, handler in routes.items()])
+    return application
+
+
+async def serve(state: State, port: int) -> None:
+    """Serve until cancelled."""
+    runner = web.AppRunner(build(state), access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, port=port).start()
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()
