@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from openclaw_cluster import shell
+from openclaw_cluster import processes, shell
 from openclaw_cluster.desired import PACKAGE_PARENT
 from openclaw_cluster.layout import Layout
 
@@ -23,6 +23,12 @@ def running(layout: Layout) -> int | None:
     except (OSError, ValueError):
         return None
     return pid if MODULE in argv else None
+
+
+def unsettled(layout: Layout) -> list[str]:
+    """Names of the planned processes that do not run, or not yet as planned."""
+    running_now = processes.load(layout.running) if layout.running.exists() else []
+    return [process.name for process in processes.load(layout.plan) if process not in running_now]
 
 
 def start(layout: Layout) -> None:

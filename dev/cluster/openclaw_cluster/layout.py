@@ -83,6 +83,11 @@ class Layout:
         return self.run / "processes.json"
 
     @property
+    def running(self) -> Path:
+        """Those of the plan that run and are ready, written by the supervisor."""
+        return self.run / "running.json"
+
+    @property
     def supervisor_pid(self) -> Path:
         return self.run / "supervisor.pid"
 

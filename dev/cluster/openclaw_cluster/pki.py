@@ -1,6 +1,7 @@
 """Certificates and kubeconfigs, made once with the openssl program and kept with the state.
 
-Two authorities: one for Kubernetes and one for etcd, so that a node's or user's certificate opens no database.
+Three authorities: Kubernetes, etcd, and the API server towards aggregated servers, so that a node's or user's
+certificate neither opens the database nor speaks for others.
 """
 
 import base64
@@ -15,6 +16,7 @@ from openclaw_cluster import addresses, shell
 from openclaw_cluster.layout import Layout
 
 DAYS = "3650"
+AUTHORITIES = ("ca", "etcd-ca", "front-proxy-ca")
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ CERTIFICATES = (
     Certificate(
         "kubelet", f"/CN={addresses.NODE_NAME}", hosts=(f"DNS:{addresses.NODE_NAME}", f"IP:{addresses.NODE_IP}")
     ),
+    Certificate("front-proxy-client", "/CN=front-proxy-client", authority="front-proxy-ca"),
     Certificate("etcd", "/CN=etcd", authority="etcd-ca", hosts=("DNS:localhost", "IP:127.0.0.1")),
     Certificate("etcd-client", "/CN=kube-apiserver", authority="etcd-ca"),
 )
@@ -66,7 +69,7 @@ USERS = {
 def ensure(layout: Layout) -> None:
     """Make what is missing; what exists stays, since running pods trust it."""
     layout.pki.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for authority in ("ca", "etcd-ca"):
+    for authority in AUTHORITIES:
         _make_authority(layout.pki, authority)
     for certificate in CERTIFICATES:
         _make(layout.pki, certificate)

@@ -25,7 +25,7 @@ from enum import Enum
 from pathlib import Path
 
 from openclaw_cluster import layout as layouts
-from openclaw_cluster import pods, processes
+from openclaw_cluster import pods, processes, shell
 from openclaw_cluster.processes import Process
 
 TICK_SEC = 0.1
@@ -108,6 +108,12 @@ class Supervisor:
             elif step is Step.PROBE:
                 child.ready = answers(child.process.ready, self._layout.pki / "ca.crt")
             earlier_ready = earlier_ready and (child.ready or target is None)
+        self._report()
+
+    def _report(self) -> None:
+        """Tell `up` and `status` which configuration of each process is running and ready."""
+        ready = [c.process for c in self._children.values() if c.running is not None and c.ready and not c.stop_asked]
+        shell.write_if_changed(self._layout.running, processes.dump(ready))
 
     def _reap(self, child: Child, now: float) -> None:
         if child.running is None or (code := child.running.poll()) is None:

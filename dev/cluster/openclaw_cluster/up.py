@@ -47,7 +47,7 @@ def up(layout: Layout) -> None:
             builds.make(layout, build)
     with steps.step("Certificates, configuration and network"):
         wanted = _prepare(layout)
-    with steps.step("Start the control plane"):
+    with steps.step("Start the processes"):
         _start(layout)
         client = api.Api(layout.kubeconfig)
         hint = f"See {layout.logs}/*.log."
@@ -90,10 +90,10 @@ def _start(layout: Layout) -> None:
     else:
         daemon.start(layout)
     shell.wait_for(
-        "containerd to answer",
-        lambda: bool(shell.run([*images.ctr(layout), "version"], check=False)),
+        "every process to run as planned",
+        lambda: not daemon.unsettled(layout),
         START_TIMEOUT_SEC,
-        f"See {layout.logs}/containerd.log.",
+        f"See {layout.logs}/supervisor.log.",
     )
 
 
