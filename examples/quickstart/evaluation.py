@@ -1,0 +1,53 @@
+"""Asking the policy: held-out questions at the users' temperature and quality questions greedily, as side turns.
+
+Side turns are served and counted, and train nothing. Uses the environment's own patient client, whose journal is the
+demo's count of answers and refusals.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from openclaw_environment.chat import Chat
+from openclaw_environment.tasks.preference import PreferenceTask
+
+AT_ONCE = 8
+_SIDE = {"X-Turn-Type": "side"}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Answers to the held-out questions (some may be missing), and the share the users would like."""
+
+    answers: tuple[tuple[str, str], ...]
+    rate: float
+
+
+class Examiner:
+    """Asks one task's questions. GaveUpError when a question stays unanswered."""
+
+    def __init__(self, chat: Chat, task: PreferenceTask, model: str) -> None:
+        self._chat, self._task, self._model = chat, task, model
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def held_out(self) -> Evaluation:
+        questions = self._task.held_out
+        answers = await asyncio.gather(*(self.ask(question, self._task.temperature) for question in questions))
+        liked = sum(self._task.prefers(answer) for answer in answers)
+        return Evaluation(tuple(zip(questions, answers, strict=True)), liked / len(questions))
+
+    async def quality(self) -> float:
+        """Share of the quality questions answered correctly, greedily."""
+        questions = self._task.quality
+        answers = await asyncio.gather(*(self.ask(question, 0.0) for question in questions))
+        correct = (self._task.is_correct(question, answer) for question, answer in zip(questions, answers, strict=True))
+        return sum(correct) / len(questions)
+
+    async def ask(self, question: str, temperature: float) -> str:
+        body = {
+            "model": self._model,
+            "messages": [{"role": "user", "content": self._task.prompt(question)}],
+            "temperature": temperature,
+            "max_tokens": self._task.max_tokens,
+        }
+        async with self._slots:
+            return await self._chat.say(body, _SIDE)

@@ -1,0 +1,36 @@
+"""When to look at the held-out questions and when to stop. Pure.
+
+The running reward only suggests: it is measured on questions that are trained on, and it is noisy. The held-out rate
+decides.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from examples.quickstart.plots import smoothed
+from examples.quickstart.verdict import RATE_WANTED
+
+
+class Move(Enum):
+    WATCH = "watch"
+    EXAMINE = "examine"
+    STOP = "stop"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Bounds of the learning: whichever comes first."""
+
+    minutes: float
+    max_updates: int = 40
+    min_updates: int = 3
+    updates_between_looks: int = 3
+
+    def next_move(self, rates: Sequence[float], *, last_look: int, elapsed_sec: float) -> Move:
+        """`rates` = liked share per update so far; `last_look` = updates there were at the last look (0: none)."""
+        updates = len(rates)
+        if elapsed_sec >= self.minutes * 60 or updates >= self.max_updates:
+            return Move.STOP
+        due = updates >= max(self.min_updates, last_look + self.updates_between_looks)
+        return Move.EXAMINE if due and smoothed(rates)[-1] >= RATE_WANTED else Move.WATCH
