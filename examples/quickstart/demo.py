@@ -25,6 +25,7 @@ from examples.quickstart.forwards import Forward, forwarded
 from examples.quickstart.learning import Learning
 from examples.quickstart.observation import Observer
 from examples.quickstart.pacing import Pace
+from examples.quickstart.switch import Switch
 from examples.quickstart.verdict import Outcome
 from openclaw_core import names
 from openclaw_environment.chat import Chat, GaveUpError
@@ -79,13 +80,11 @@ class Demo:
             ):
                 await stack.enter_async_context(_in_background(watcher))
             pace = Pace(self._options.minutes, self._options.max_updates)
-            self._learning = Learning(
-                self._clock, pace, self._bring_up, training, self._observer, examiner, journal, http
-            )
+            self._learning = Learning(self._clock, pace, self._observer.seen, examiner, journal)
             await self._learning.examine_before()
-            await self._let_users_talk(training)
+            await self._let_users_talk(training, http)
 
-    async def _let_users_talk(self, training: str) -> None:
+    async def _let_users_talk(self, training: str, http: aiohttp.ClientSession) -> None:
         assert self._learning is not None and self._observer is not None
         self._clock.say("users start: each asks, reads the answer and reacts")
         await self._bring_up.users(training, 1)
@@ -96,7 +95,7 @@ class Demo:
         ):
             await users.ready()
             try:
-                await self._learning.learn(users)
+                await self._learning.learn(Switch(http, users))
                 await self._learning.settle_accounts()
             finally:
                 # Also after Ctrl-C: nobody should go on training a policy that no one looks at.

@@ -1,25 +1,22 @@
 """The demo's middle: examine, let users talk, watch, examine again. One object that fills in an Outcome."""
 
 import asyncio
-import time
 from dataclasses import dataclass, field
-
-import aiohttp
+from typing import Protocol
 
 from examples.quickstart import live, waiting, windows
 from examples.quickstart.accounts import Accounts
-from examples.quickstart.bring_up import BringUp
 from examples.quickstart.commands import StepError
 from examples.quickstart.console import Clock
-from examples.quickstart.evaluation import Evaluation, Examiner
-from examples.quickstart.forwards import Forward
-from examples.quickstart.observation import Observer
+from examples.quickstart.evaluation import Evaluation
+from examples.quickstart.observation import Observation
 from examples.quickstart.pacing import Move, Pace
 from examples.quickstart.verdict import RATE_WANTED, Outcome
-from openclaw_core import names, wire
+from openclaw_core import wire
 from openclaw_environment.journal import Journal
 
 _QUIET_WITHIN_SEC = 240.0
+_NEWEST_WITHIN_SEC = 120.0
 _LOOK_EVERY_SEC = 1.0
 
 
@@ -37,6 +34,20 @@ class Findings:
     faults: list[str] = field(default_factory=list)
 
 
+class UsersSwitch(Protocol):
+    """See `switch.Switch`."""
+
+    async def stop(self) -> wire.ClientReport: ...
+    async def start(self) -> wire.ClientReport: ...
+
+
+class Asker(Protocol):
+    """See `evaluation.Examiner`."""
+
+    async def held_out(self) -> Evaluation: ...
+    async def quality(self) -> float: ...
+
+
 class Learning:
     """Runs once. `findings` is complete as far as it got, also after an exception."""
 
@@ -44,16 +55,12 @@ class Learning:
         self,
         clock: Clock,
         pace: Pace,
-        bring_up: BringUp,
-        training: str,
-        observer: Observer,
-        examiner: Examiner,
+        seen: Observation,
+        examiner: Asker,
         journal: Journal,
-        http: aiohttp.ClientSession,
     ) -> None:
-        self._clock, self._pace, self._bring_up, self._training = clock, pace, bring_up, training
-        self._observer, self._examiner, self._journal, self._http = observer, examiner, journal, http
-        self._users: Forward | None = None
+        self._clock, self._pace = clock, pace
+        self._seen, self._examiner, self._journal = seen, examiner, journal
         self.findings = Findings()
 
     async def examine_before(self) -> None:
@@ -66,25 +73,24 @@ class Learning:
             f"{found.quality_before:.0%} of the quality questions are answered correctly"
         )
 
-    async def learn(self, users: Forward) -> None:
+    async def learn(self, users: UsersSwitch) -> None:
         """Until the held-out rate is reached with everybody quiet, or time or updates are over."""
-        self._users = users
-        started = time.monotonic()
+        started = asyncio.get_running_loop().time()
         while True:
             move = await self._watch(started)
             if move is Move.EXAMINE and await self._look() < RATE_WANTED:
                 continue
-            await self.stop_users()
+            await self._quieten(users)
             await self._examine_after()
             after = self.findings.after
             if move is Move.STOP or (after is not None and after.rate >= RATE_WANTED):
                 return
             self._clock.say("not there yet: users go on")
-            await self._switch("start")
+            self._seen.users = await users.start()
 
     async def settle_accounts(self) -> None:
         """Both sides of the books, once nobody talks any more."""
-        users = self._observer.seen.users
+        users = self._seen.users
         mine = self._journal.report(stopped=True)
         stats = await self._settled_stats()
         books = Accounts(users.turns_ok + mine.turns_ok, users.failed + mine.failed, stats)
@@ -98,7 +104,7 @@ class Learning:
 
     def outcome(self, seconds: float) -> Outcome:
         """What is known now, as the verdict takes it."""
-        found, seen = self.findings, self._observer.seen
+        found, seen = self.findings, self._seen
         refusals = [*seen.users.refused, *self._journal.report(stopped=True).refused]
         faults = [*found.faults, *seen.engines.faults()]
         if seen.windows.unseen_epochs:
@@ -116,20 +122,18 @@ class Learning:
             faults=faults,
         )
 
-    async def stop_users(self) -> None:
+    async def _quieten(self, users: UsersSwitch) -> None:
         """No new sessions; until the open ones are done."""
-        if self._users is None:
-            return
-        await self._switch("stop")
+        self._seen.users = await users.stop()
         await waiting.until(self._clock, "open sessions to end", _QUIET_WITHIN_SEC, self._still_talking)
 
     async def _watch(self, started: float) -> Move:
         with live.view(self._clock) as view:
             while True:
-                seen = self._observer.seen
+                seen = self._seen
                 view.show(seen)
                 last_look = self.findings.looks[-1][0] if self.findings.looks else 0
-                elapsed = time.monotonic() - started
+                elapsed = asyncio.get_running_loop().time() - started
                 move = self._pace.next_move(seen.rates(), last_look=last_look, elapsed_sec=elapsed)
                 if move is not Move.WATCH:
                     return move
@@ -137,7 +141,7 @@ class Learning:
 
     async def _look(self) -> float:
         """A look while users go on talking; it decides whether the real examination is worth stopping them."""
-        updates = len(self._observer.seen.rates())
+        updates = len(self._seen.rates())
         self._clock.say(f"the reward suggests it: asking the held-out questions after update {updates}")
         rate = (await self._examiner.held_out()).rate
         self.findings.looks.append((updates, rate))
@@ -149,55 +153,43 @@ class Learning:
         await self._newest_served()
         found.after = await self._examiner.held_out()
         found.quality_after = await self._examiner.quality()
-        found.looks.append((len(self._observer.seen.rates()), found.after.rate))
+        found.looks.append((len(self._seen.rates()), found.after.rate))
         self._clock.say(
             f"after: users would like {found.after.rate:.0%} of the held-out answers, "
             f"{found.quality_after:.0%} of the quality questions are answered correctly"
         )
 
     async def _newest_served(self) -> None:
-        """A version published just now should be the one examined; bounded, since a sync may fail."""
+        """Until every whole batch is trained and its version served; bounded, since a sync may fail."""
 
         async def missing() -> str | None:
-            trainer, serving = self._observer.seen.trainer, self._observer.seen.serving
-            if trainer is None or trainer.version == serving or trainer.phase == "waiting":
-                return None if trainer is None or trainer.version == serving else f"{trainer.version} is not served yet"
-            return f"trainer is {trainer.phase}"
+            trainer, stats = self._seen.trainer, self._seen.stats
+            if trainer is None:
+                return None
+            batch = trainer.updates[-1].samples if trainer.updates else 1
+            if trainer.phase != "waiting" or stats.leased or stats.waiting.judge or stats.queued >= batch:
+                return f"trainer is {trainer.phase}, {stats.queued + stats.leased + stats.waiting.judge} turns to go"
+            if trainer.version != self._seen.serving:
+                return f"{trainer.version} is trained, {self._seen.serving} is served"
+            return None
 
         try:
-            await waiting.until(self._clock, "the newest version", 90, missing)
+            await waiting.until(self._clock, "the newest version", _NEWEST_WITHIN_SEC, missing)
         except StepError as error:
             self.findings.faults.append(str(error))
 
     async def _still_talking(self) -> str | None:
-        report = self._observer.seen.users
+        report = self._seen.users
         return None if report.stopped and report.in_flight == 0 else f"{report.in_flight} open"
-
-    async def _switch(self, word: str) -> None:
-        """POST /stop or /start to the users; a broken forward is tried again."""
-        assert self._users is not None
-        for attempt in range(10):
-            try:
-                async with (
-                    asyncio.timeout(10),
-                    self._http.post(f"{self._users.url(names.PORT_ENVIRONMENT)}/{word}") as response,
-                ):
-                    response.raise_for_status()
-                    self._observer.seen.users = wire.ClientReport.model_validate_json(await response.text())
-                    return
-            except (aiohttp.ClientError, TimeoutError) as error:
-                if attempt == 9:
-                    raise StepError(f"users did not take /{word}: {error}") from error
-                await asyncio.sleep(1)
 
     async def _settled_stats(self) -> wire.Stats:
         async def missing() -> str | None:
-            generating = self._observer.seen.stats.waiting.generating
+            generating = self._seen.stats.waiting.generating
             return f"{generating} turns still generating" if generating else None
 
         await asyncio.sleep(3)  # the poller's next reading is taken after the last answer
         await waiting.until(self._clock, "the last turns", 60, missing)
-        return self._observer.seen.stats
+        return self._seen.stats
 
 
 def _waiting(stats: wire.Stats) -> int:

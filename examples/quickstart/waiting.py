@@ -16,17 +16,18 @@ async def until(clock: Clock, what: str, timeout_sec: float, check: Callable[[],
 
     StepError with the last word when time is over.
     """
-    deadline = clock.seconds() + timeout_sec
+    now = asyncio.get_running_loop().time
+    deadline = now() + timeout_sec
     shown, shown_at = "", 0.0
     while True:
         missing = await check()
         if missing is None:
             return
-        if clock.seconds() > deadline:
+        if now() > deadline:
             raise StepError(f"{what}: not there after {timeout_sec:.0f} s: {missing}")
-        if missing != shown or clock.seconds() - shown_at > _REPEAT_AFTER_SEC:
+        if missing != shown or now() - shown_at > _REPEAT_AFTER_SEC:
             clock.say(f"waiting for {what}: {missing}", style="dim")
-            shown, shown_at = missing, clock.seconds()
+            shown, shown_at = missing, now()
         await asyncio.sleep(_EVERY_SEC)
 
 
