@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from examples.quickstart.commands import Cluster
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -23,8 +25,18 @@ def run(*arguments: str, minutes: float, namespace: str, out: Path) -> Run:
     """The tiny model; cluster and images must be there (`make test` brings them). Bounded by minutes + 15."""
     line = [sys.executable, "-m", "examples.quickstart.demo", "--model", "tiny", "--no-build"]
     line += ["--minutes", str(minutes), "--namespace", namespace, "--out", str(out), *arguments]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=(minutes + 15) * 60, check=False)
+    try:
+        done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=(minutes + 15) * 60, check=False)
+    finally:
+        _remove(namespace)
     lines = done.stdout.strip().splitlines()
     output = done.stdout + done.stderr
     sys.stdout.write(output)
     return Run(done.returncode, json.loads(lines[-1]), output)
+
+
+def _remove(namespace: str) -> None:
+    """A training left running would take the next test's memory."""
+    cluster = Cluster.from_environment()
+    line = cluster.kubectl_line("delete", "namespace", namespace, "--ignore-not-found", "--wait=true", "--timeout=180s")
+    subprocess.run(line, env=cluster.environment(), capture_output=True, timeout=200, check=False)
