@@ -62,8 +62,8 @@ CEL_RULES: tuple[CelRule, ...] = (
     CelRule(
         f"{_BACKLOG} <= self.queue.maxSize",
         "spec.queue.maxSize must hold (policyTraining.maxHeadOffPolicyness + 1) * rolloutBatchSize samples",
-        f"'spec.queue.maxSize is ' + string(self.queue.maxSize) + ' but must be at least ' + string({_BACKLOG}) + "
-        "' = (policyTraining.maxHeadOffPolicyness + 1) * rolloutBatchSize'",
+        f"'spec.queue.maxSize is %d but must be at least %d = (policyTraining.maxHeadOffPolicyness + 1) * "
+        f"rolloutBatchSize'.format([self.queue.maxSize, {_BACKLOG}])",
     ),
     CelRule(
         "self.policyTraining.minBatch <= self.policyTraining.rolloutBatchSize",

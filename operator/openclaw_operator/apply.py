@@ -1,0 +1,109 @@
+"""Bring children to what the plan says: server-side apply with one field manager, then prune.
+
+An apply is skipped while neither the manifest nor the live object changed since our last one, so an idle operator
+sends nothing. An object of that name which is not ours is never taken over: it is reported instead.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from openclaw_core import names
+from openclaw_core.kube import Kube, KubeError, NotFoundError
+from openclaw_operator import kinds
+from openclaw_operator.observe import ChildKey
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A child that could not be applied, and why in the API server's words."""
+
+    child: ChildKey
+    message: str
+    component: str | None = None
+
+
+@dataclass
+class Memory:
+    """Per training: hash of what was applied, and of the live object right after."""
+
+    applied: dict[ChildKey, tuple[str, str]] = field(default_factory=dict)
+
+
+class Applier:
+    """Applies children of one namespace; remembers per training what is already so."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self.writes = 0
+        """Writes sent since the start, for metrics and the test that an idle operator sends none."""
+
+    async def apply(self, children: Iterable[Object], live: Mapping[ChildKey, Object], memory: Memory) -> list[Fault]:
+        """Apply what differs; Deployments last. Faults are returned, not raised: one bad child stops no other."""
+        ordered = list(children)
+        faults: list[Fault] = []
+        for deployments in (False, True):
+            batch = [child for child in ordered if (child["kind"] == kinds.DEPLOYMENT.kind) is deployments]
+            results = await asyncio.gather(*(self._apply_one(child, live, memory) for child in batch))
+            faults += [fault for fault in results if fault is not None]
+        return faults
+
+    async def prune(self, unwanted: Iterable[ChildKey], namespace: str, live: Mapping[ChildKey, Object]) -> None:
+        """Delete children by uid, so a successor of the same name is safe."""
+        for kind, name in unwanted:
+            if kinds.BY_NAME[kind].prunable:
+                self.writes += 1
+                uid = live[kind, name]["metadata"]["uid"]
+                await self._kube.delete(kinds.BY_NAME[kind].path(namespace, name), uid=uid)
+
+    async def _apply_one(self, child: Object, live: Mapping[ChildKey, Object], memory: Memory) -> Fault | None:
+        key = (child["kind"], child["metadata"]["name"])
+        wanted, found = digest(child), live.get(key)
+        if found is not None and memory.applied.get(key) == (wanted, fingerprint(child["kind"], found)):
+            return None
+        try:
+            await self._refuse_foreign(child, found)
+            path = kinds.BY_NAME[child["kind"]].path(child["metadata"]["namespace"], child["metadata"]["name"])
+            self.writes += 1
+            reply = await self._kube.apply(path, child, field_manager=names.FIELD_MANAGER)
+        except KubeError as error:
+            if error.status >= 500 or error.status == 429:
+                raise
+            component = (child["metadata"].get("labels") or {}).get(names.LABEL_COMPONENT)
+            return Fault(key, f"{key[0]} {key[1]}: {error.message or error.reason}", component)
+        memory.applied[key] = (wanted, fingerprint(child["kind"], reply))
+        return None
+
+    async def _refuse_foreign(self, child: Object, found: Object | None) -> None:
+        """Raises KubeError 409 when an object of that name exists without our labels."""
+        if found is not None:
+            return
+        path = kinds.BY_NAME[child["kind"]].path(child["metadata"]["namespace"], child["metadata"]["name"])
+        try:
+            existing = await self._kube.get(path, metadata_only=True)
+        except NotFoundError:
+            return
+        owners = {reference["uid"] for reference in existing["metadata"].get("ownerReferences") or []}
+        ours = {reference["uid"] for reference in child["metadata"]["ownerReferences"]}
+        if not owners & ours:
+            raise KubeError(409, "Exists", "exists already and does not belong to this training; rename one of the two")
+
+
+def digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def fingerprint(kind: str, live: Object) -> str:
+    """Hash of the parts of a live object that we or a person could have written; status is nobody's drift."""
+    metadata = live["metadata"]
+    kept: Object = {key: metadata.get(key) for key in ("uid", "labels", "ownerReferences")}
+    if kind not in kinds.CONTENT_OF_OTHERS:
+        kept["annotations"] = metadata.get("annotations")
+        outside = ("metadata", "status", "kind", "apiVersion")
+        kept["content"] = {key: value for key, value in live.items() if key not in outside}
+    return digest(kept)

@@ -1,0 +1,1 @@
+"""Pure builders: a training and what was observed in, whole manifests out. No clock, no client, no environment."""

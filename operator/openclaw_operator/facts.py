@@ -1,0 +1,133 @@
+"""From one observation to the facts of the status and the world of the weight sync. Pure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from openclaw_core import leases, names
+from openclaw_core.config import components as configs
+from openclaw_core.status import ConditionType, TrainingStatus
+from openclaw_operator import status as statuses
+from openclaw_operator.apply import Fault
+from openclaw_operator.needs import wrong_api_key_env
+from openclaw_operator.observe import Observation
+from openclaw_operator.plan import Plan, desired_replicas, wanted_components
+from openclaw_operator.pods import is_ready
+from openclaw_operator.reasons import Reason
+from openclaw_operator.secrets import Resolution
+from openclaw_operator.telemetry import Sources, Telemetry
+from openclaw_operator.training import Training
+from openclaw_operator.weightsync import model as m
+
+Object = dict[str, Any]
+
+
+def previous_status(body: Object) -> TrainingStatus:
+    """Status as last written; an unreadable one (older CRD) counts as empty."""
+    try:
+        return TrainingStatus.model_validate(body.get("status") or {})
+    except ValueError:
+        return TrainingStatus()
+
+
+def invalid_spec(message: str) -> statuses.Verdict:
+    return statuses.Verdict(ConditionType.CONFIG_VALID, "False", Reason.INVALID_SPEC, message)
+
+
+def wrong_env(training: Training) -> statuses.Verdict | None:
+    """ConfigValid=False when the judge's key would be mounted over a variable the pod needs."""
+    message = wrong_api_key_env(training.spec)
+    if message is None:
+        return None
+    return statuses.Verdict(ConditionType.CONFIG_VALID, "False", Reason.WRONG_API_KEY_ENV, message)
+
+
+def component_facts(training: Training, seen: Observation, wanted: Plan) -> dict[str, statuses.ComponentFacts]:
+    """Facts of every component, wanted or not (an unwanted one has `desired` 0)."""
+    found = {}
+    for component in names.COMPONENTS:
+        deployment = seen.children.get(("Deployment", names.component(training.name, component)))
+        desired = desired_replicas(training, component)
+        if deployment is not None and _scaled_by_others(wanted, deployment) and not training.spec.suspend:
+            desired = deployment["spec"].get("replicas", desired)
+        found[component] = statuses.ComponentFacts(
+            desired=desired,
+            pods=seen.pods_of(component),
+            deployment=deployment,
+            revision=wanted.revision(component),
+            secrets=wanted.secrets(component),
+            blocked=component in wanted.blocked,
+        )
+    return found
+
+
+def _scaled_by_others(wanted: Plan, deployment: Object) -> bool:
+    name = deployment["metadata"]["name"]
+    ours = [child for child in wanted.children if child["kind"] == "Deployment" and child["metadata"]["name"] == name]
+    return bool(ours) and "replicas" not in ours[0]["spec"]
+
+
+def status_facts(
+    training: Training,
+    seen: Observation,
+    wanted: Plan,
+    *,
+    now: str,
+    resolution: Resolution,
+    claim_problems: Sequence[str],
+    faults: Sequence[Fault],
+    sync: m.SyncView | None,
+    telemetry: Telemetry,
+) -> statuses.Facts:
+    """Everything the status of a valid training is computed from."""
+    spec = training.spec
+    return statuses.Facts(
+        generation=training.generation,
+        now=now,
+        previous=previous_status(seen.body),
+        invalid=wrong_env(training),
+        suspend=spec.suspend,
+        environment_enabled=names.ENVIRONMENT in wanted_components(spec),
+        endpoint=configs.public_url(training.name, training.namespace, spec.policy_serving),
+        components=component_facts(training, seen, wanted),
+        secret_problems=resolution.problems,
+        claim_problems=claim_problems,
+        faults=faults,
+        sync=sync,
+        telemetry=telemetry,
+    )
+
+
+def world(training: Training, seen: Observation) -> m.World:
+    """What the weight sync sees: engines and gateways with an address, the newest version, the pinned one."""
+    engines = [(pod, pod.get("status", {}).get("podIP")) for pod in seen.pods_of(names.ENGINE)]
+    gateways = [(pod, pod.get("status", {}).get("podIP")) for pod in seen.pods_of(names.GATEWAY)]
+    return m.World(
+        engines=tuple(m.EnginePod(*_identity(pod), ip, is_ready(pod)) for pod, ip in engines if ip),
+        gateways=tuple(m.GatewayPod(*_identity(pod), ip, is_ready(pod)) for pod, ip in gateways if ip),
+        published=_published(training, seen),
+        pinned=training.spec.policy_serving.pinned_version,
+        pause_timeout_sec=training.spec.policy_serving.pause_timeout_sec,
+        target_missing=("ConfigMap", names.target_config_map(training.name)) not in seen.children,
+    )
+
+
+def sources(seen: Observation, gateway_token: str) -> Sources:
+    """Where to ask for telemetry: ready pods only."""
+
+    def ips(component: str) -> tuple[str, ...]:
+        pods = [pod for pod in seen.pods_of(component) if is_ready(pod)]
+        return tuple(pod["status"]["podIP"] for pod in pods if pod["status"].get("podIP"))
+
+    return Sources(ips(names.GATEWAY), ips(names.TRAINER), ips(names.JUDGE), gateway_token)
+
+
+def _identity(pod: Object) -> tuple[str, str]:
+    return pod["metadata"]["uid"], pod["metadata"]["name"]
+
+
+def _published(training: Training, seen: Observation) -> leases.Published:
+    found = seen.children.get(("Lease", names.published_lease(training.name)))
+    try:
+        return leases.parse_published(found) if found is not None else leases.Published()
+    except leases.LeaseFormatError:
+        return leases.Published()

@@ -1,0 +1,52 @@
+"""The kinds of child objects: where each lives in the API, and whether an unwanted one is pruned.
+
+Claims hold data, Leases hold the history of the sync and the Secret its tokens: those are never pruned, only left to
+the garbage collector when the training goes.
+"""
+
+from dataclasses import dataclass
+
+from openclaw_core import kube, names
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of child."""
+
+    kind: str
+    api_version: str
+    plural: str
+    prunable: bool = True
+
+    def collection(self, namespace: str) -> str:
+        return kube.path(self.api_version, self.plural, namespace)
+
+    def path(self, namespace: str, name: str, subresource: str = "") -> str:
+        return kube.path(self.api_version, self.plural, namespace, name, subresource)
+
+
+TRAINING = Kind(names.KIND, names.API_VERSION, names.PLURAL, prunable=False)
+POD = Kind("Pod", "v1", "pods", prunable=False)
+SECRET = Kind("Secret", "v1", "secrets", prunable=False)
+LEASE = Kind("Lease", "coordination.k8s.io/v1", "leases", prunable=False)
+CONFIG_MAP = Kind("ConfigMap", "v1", "configmaps")
+CLAIM = Kind("PersistentVolumeClaim", "v1", "persistentvolumeclaims", prunable=False)
+DEPLOYMENT = Kind("Deployment", "apps/v1", "deployments")
+
+APPLIED: tuple[Kind, ...] = (
+    Kind("ServiceAccount", "v1", "serviceaccounts"),
+    Kind("Role", "rbac.authorization.k8s.io/v1", "roles"),
+    Kind("RoleBinding", "rbac.authorization.k8s.io/v1", "rolebindings"),
+    CONFIG_MAP,
+    CLAIM,
+    LEASE,
+    Kind("Service", "v1", "services"),
+    DEPLOYMENT,
+)
+"""Kinds applied by server-side apply, in order: what pods refer to comes before the Deployments."""
+
+BY_NAME = {kind.kind: kind for kind in (*APPLIED, POD, SECRET, TRAINING)}
+EVENTS = "events"
+EVENT_SOURCE = "openclaw-operator"
+CONTENT_OF_OTHERS = frozenset({LEASE.kind})
+"""Kinds whose annotations and spec have other writers; only labels and owner are ours."""

@@ -1,0 +1,61 @@
+"""What the API server holds of one training: its own object, its children and its pods, read afresh each time.
+
+Lists are narrowed by label on the server. Nothing is cached: a reconcile is level-triggered and rare, and a stale
+cache after a change of leader would report pods that are long gone.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from openclaw_core import names
+from openclaw_core.kube import Kube, NotFoundError
+from openclaw_operator import kinds
+from openclaw_operator.training import Key
+
+Object = dict[str, Any]
+ChildKey = tuple[str, str]
+"""(kind, name)."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One look at a training."""
+
+    body: Object
+    children: Mapping[ChildKey, Object]
+    pods: tuple[Object, ...]
+
+    def pods_of(self, component: str) -> list[Object]:
+        """Pods of a component that are not being deleted and have not ended."""
+        return [pod for pod in self.pods if _label(pod, names.LABEL_COMPONENT) == component and is_live(pod)]
+
+
+def is_live(pod: Object) -> bool:
+    ended = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return not ended and "deletionTimestamp" not in pod["metadata"]
+
+
+async def observe(kube: Kube, key: Key) -> Observation | None:
+    """None when the training is gone or being deleted."""
+    try:
+        body = await kube.get(kinds.TRAINING.path(key.namespace, key.name))
+    except NotFoundError:
+        return None
+    if "deletionTimestamp" in body["metadata"]:
+        return None
+    chosen = f"{names.LABEL_TRAINING}={key.name}"
+    wanted = (*kinds.APPLIED, kinds.POD)
+    lists = await asyncio.gather(*(kube.list(kind.collection(key.namespace), label_selector=chosen) for kind in wanted))
+    children = {
+        (kind.kind, item["metadata"]["name"]): item
+        for kind, found in zip(kinds.APPLIED, lists, strict=False)
+        for item in found["items"]
+    }
+    return Observation(body, children, tuple(lists[-1]["items"]))
+
+
+def _label(item: Object, label: str) -> str | None:
+    value: str | None = (item["metadata"].get("labels") or {}).get(label)
+    return value

@@ -1,0 +1,98 @@
+"""What happens by the clock: Secrets every 15 s, telemetry every 10 s, a full pass over everything every 10 minutes.
+
+Each training has its own phase (jitter), so a thousand of them spread evenly. Ticks once a second; every look is
+bounded by its own timeouts, and a training is looked at by one task at a time.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import aiohttp
+
+from openclaw_core.kube import KubeError
+from openclaw_operator import telemetry
+from openclaw_operator.reconcile import Reconciler, State
+from openclaw_operator.secrets import CHECK_EVERY_SEC
+from openclaw_operator.training import Key
+
+log = logging.getLogger(__name__)
+RESYNC_EVERY_SEC = 600.0
+_TICK_SEC = 1.0
+
+
+@dataclass
+class _Due:
+    secrets: float
+    telemetry: float
+    resync: float
+    busy: bool = False
+
+
+class Periodic:
+    """Runs over all known trainings. `changed(key, afresh)` asks for a pass."""
+
+    def __init__(
+        self, reconciler: Reconciler, session: aiohttp.ClientSession, changed: Callable[[Key, bool], None]
+    ) -> None:
+        self._reconciler, self._session, self._changed = reconciler, session, changed
+        self._due: dict[str, _Due] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._tick(tasks, asyncio.get_running_loop().time())
+                await asyncio.sleep(_TICK_SEC)
+
+    def _tick(self, tasks: asyncio.TaskGroup, now: float) -> None:
+        states = {state.uid: state for state in self._reconciler.states.values()}
+        for uid in self._due.keys() - states.keys():
+            del self._due[uid]
+        for uid, state in states.items():
+            due = self._due.setdefault(uid, _first(now))
+            if now >= due.resync:
+                due.resync = now + _spread(RESYNC_EVERY_SEC)
+                self._changed(state.key, True)
+            if not due.busy and now >= min(due.secrets, due.telemetry):
+                due.busy = True
+                tasks.create_task(self._look(state, due, now))
+
+    async def _look(self, state: State, due: _Due, now: float) -> None:
+        try:
+            if now >= due.telemetry:
+                due.telemetry = now + _spread(telemetry.POLL_EVERY_SEC, least=telemetry.POLL_EVERY_SEC)
+                await self._poll(state)
+            if now >= due.secrets:
+                due.secrets = now + _spread(CHECK_EVERY_SEC)
+                await self._check(state)
+        except (KubeError, aiohttp.ClientError, TimeoutError) as error:
+            log.warning("periodic look failed: %s", error, extra={"training": str(state.key)})
+        finally:
+            due.busy = False
+
+    async def _poll(self, state: State) -> None:
+        answered = await telemetry.poll(self._session, state.sources, state.telemetry)
+        if answered != state.telemetry:
+            state.telemetry = answered
+            self._changed(state.key, False)
+
+    async def _check(self, state: State) -> None:
+        if state.training is None:
+            return
+        if (state.resolved_needs and await self._reconciler.resolve(state, state.training)) or state.claim_problems:
+            self._changed(state.key, True)
+
+
+def _first(now: float) -> _Due:
+    return _Due(
+        secrets=now + random.uniform(0, CHECK_EVERY_SEC),
+        telemetry=now,
+        resync=now + random.uniform(RESYNC_EVERY_SEC / 2, RESYNC_EVERY_SEC),
+    )
+
+
+def _spread(seconds: float, *, least: float = 0.0) -> float:
+    return max(least, seconds * random.uniform(0.9, 1.1))

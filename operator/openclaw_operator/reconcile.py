@@ -1,0 +1,250 @@
+"""One pass over one training: observe → plan → apply → report → return. Never waits for the world.
+
+What outlives a pass (the weight sync, the telemetry, the memory of what was applied) is kept per uid, because a name
+can be used again by a new training. A pass that only has new telemetry or a new sync view to report uses the last
+observation; whatever a watch, a resync or a failure announces is observed afresh.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import aiohttp
+
+from openclaw_core import names
+from openclaw_core.kube import Kube, NotFoundError
+from openclaw_core.status import TrainingStatus
+from openclaw_operator import facts, kinds, tokens
+from openclaw_operator import status as statuses
+from openclaw_operator.apply import Applier, Fault, Memory
+from openclaw_operator.builders.storage import existing_claims
+from openclaw_operator.builders.workload import Context
+from openclaw_operator.events import Recorder
+from openclaw_operator.images import Images
+from openclaw_operator.needs import secret_needs
+from openclaw_operator.observe import Observation, observe
+from openclaw_operator.plan import Plan, plan, scaled_elsewhere, unwanted
+from openclaw_operator.report import Reporter, dump
+from openclaw_operator.secrets import Resolution, Secrets
+from openclaw_operator.telemetry import Sources, Telemetry
+from openclaw_operator.training import InvalidSpecError, Key, Training, parse
+from openclaw_operator.weightsync.edge import SyncLoop, Tokens
+
+log = logging.getLogger(__name__)
+Object = dict[str, Any]
+
+
+@dataclass
+class State:
+    """What is remembered of one training between passes."""
+
+    key: Key
+    uid: str
+    memory: Memory = field(default_factory=Memory)
+    training: Training | None = None
+    seen: Observation | None = None
+    plan: Plan | None = None
+    faults: list[Fault] = field(default_factory=list)
+    resolution: Resolution | None = None
+    resolved_needs: tuple[object, ...] = ()
+    claim_problems: list[str] = field(default_factory=list)
+    tokens: Tokens = field(default_factory=Tokens)
+    sources: Sources = field(default_factory=Sources)
+    telemetry: Telemetry = field(default_factory=Telemetry)
+    sync: SyncLoop | None = None
+    sync_task: "asyncio.Task[None] | None" = None
+
+    def blocked(self) -> bool:
+        return bool(self.claim_problems) or bool(self.resolution and self.resolution.problems)
+
+
+class Reconciler:
+    """Reconciles any number of trainings; `enqueue` asks for another pass of one."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        session: aiohttp.ClientSession,
+        images: Images,
+        *,
+        identity: str,
+        tasks: asyncio.TaskGroup,
+        enqueue: Callable[[Key], None],
+    ) -> None:
+        self._kube, self._session, self._images = kube, session, images
+        self._identity, self._tasks, self._enqueue = identity, tasks, enqueue
+        self._recorder = Recorder(kube)
+        self._secrets = Secrets(kube)
+        self.applier = Applier(kube)
+        self.reporter = Reporter(kube, self._recorder)
+        self.states: dict[Key, State] = {}
+        self._fresh: set[Key] = set()
+
+    def invalidate(self, key: Key) -> None:
+        """Something of this training changed in the API server: the next pass observes afresh."""
+        self._fresh.discard(key)
+
+    async def reconcile(self, key: Key) -> None:
+        """One pass. Raises what the API server's failures raise; the queue backs off."""
+        state = self.states.get(key)
+        if state is None or state.seen is None or key not in self._fresh:
+            self._fresh.add(key)
+            try:
+                state = await self._full_pass(key)
+            except BaseException:
+                self._fresh.discard(key)
+                raise
+        if state is not None:
+            await self._report(state)
+
+    async def _full_pass(self, key: Key) -> State | None:
+        seen = await observe(self._kube, key)
+        if seen is None:
+            self.forget(key)
+            return None
+        state = self._state(key, seen)
+        state.seen = seen
+        try:
+            state.training = training = parse(seen.body)
+        except InvalidSpecError as error:
+            state.training, state.plan = None, None
+            await self._report_invalid(state, str(error))
+            return None
+        await self.resolve(state, training)
+        state.claim_problems = await self._claim_problems(training)
+        state.tokens = state.tokens if state.tokens.agent else await tokens.ensure(self._kube, training)
+        await self._apply(state, training, seen)
+        self._sync(state, training).update(training, facts.world(training, seen), state.tokens)
+        state.sources = facts.sources(seen, state.tokens.gateway)
+        return state
+
+    async def resolve(self, state: State, training: Training) -> bool:
+        """Look at the training's Secrets now; True when the verdict changed."""
+        needs = secret_needs(training.spec)
+        resolution = await self._secrets.resolve(training.namespace, needs)
+        changed = resolution != state.resolution
+        state.resolution, state.resolved_needs = resolution, needs
+        return changed
+
+    def forget(self, key: Key) -> None:
+        """The training is gone; the garbage collector removes its children."""
+        state = self.states.pop(key, None)
+        self._fresh.discard(key)
+        if state is not None and state.sync_task is not None:
+            state.sync_task.cancel()
+
+    def _state(self, key: Key, seen: Observation) -> State:
+        uid = seen.body["metadata"]["uid"]
+        known = self.states.get(key)
+        if known is None or known.uid != uid:
+            self.forget(key)
+            self._fresh.add(key)
+            self.states[key] = State(key, uid)
+        return self.states[key]
+
+    async def _apply(self, state: State, training: Training, seen: Observation) -> None:
+        resolution = state.resolution or Resolution()
+        deployments = {
+            component: found
+            for component in names.COMPONENTS
+            if (found := seen.children.get(("Deployment", names.component(training.name, component))))
+        }
+        context = Context(
+            training,
+            self._images,
+            needs=secret_needs(training.spec),
+            secret_hashes=resolution.hashes,
+            scaled_elsewhere=scaled_elsewhere(deployments),
+        )
+        state.plan = wanted = plan(context, self._blocked(state, training, resolution))
+        state.faults = await self.applier.apply(wanted.children, seen.children, state.memory)
+        await self.applier.prune(unwanted(wanted, training.uid, seen.children), training.namespace, seen.children)
+
+    def _blocked(self, state: State, training: Training, resolution: Resolution) -> frozenset[str]:
+        blocked = set(resolution.blocked())
+        if any("weights" in problem for problem in state.claim_problems):
+            blocked |= {names.ENGINE, names.TRAINER}
+        if any("experience" in problem for problem in state.claim_problems):
+            blocked.add(names.GATEWAY)
+        if facts.wrong_env(training) is not None:
+            blocked.add(names.JUDGE)
+        return frozenset(blocked)
+
+    async def _claim_problems(self, training: Training) -> list[str]:
+        problems = []
+        for field_path, claim in existing_claims(training):
+            try:
+                await self._kube.get(kinds.CLAIM.path(training.namespace, claim), metadata_only=True)
+            except NotFoundError:
+                problems.append(
+                    f"{field_path}: PersistentVolumeClaim {claim!r} does not exist; create it or name another"
+                )
+        return problems
+
+    def _sync(self, state: State, training: Training) -> SyncLoop:
+        if state.sync is None:
+            key = state.key
+            state.sync = SyncLoop(
+                training,
+                identity=self._identity,
+                kube=self._kube,
+                session=self._session,
+                recorder=self._recorder,
+                changed=lambda: self._enqueue(key),
+            )
+            state.sync_task = self._tasks.create_task(state.sync.run(), name=f"weight sync {key}")
+        return state.sync
+
+    async def _report(self, state: State) -> None:
+        training, seen, wanted = state.training, state.seen, state.plan
+        if training is None or seen is None or wanted is None:
+            return
+        view = state.sync.view if state.sync is not None else None
+        found = facts.status_facts(
+            training,
+            seen,
+            wanted,
+            now=_now(),
+            resolution=state.resolution or Resolution(),
+            claim_problems=state.claim_problems,
+            faults=state.faults,
+            sync=view,
+            telemetry=state.telemetry,
+        )
+        await self._write(state, seen, statuses.compute(found), statuses.mirrored(view))
+
+    async def _report_invalid(self, state: State, message: str) -> None:
+        seen = state.seen
+        if seen is None:
+            return
+        found = statuses.Facts(
+            generation=seen.body["metadata"].get("generation", 0),
+            now=_now(),
+            previous=facts.previous_status(seen.body),
+            invalid=facts.invalid_spec(message),
+            components={component: statuses.ComponentFacts(desired=0) for component in names.COMPONENTS},
+        )
+        await self._write(state, seen, statuses.compute(found), None)
+
+    async def _write(self, state: State, seen: Observation, status: TrainingStatus, mirror: str | None) -> None:
+        previous = facts.previous_status(seen.body)
+        live = seen.body.get("status") or {}
+        if await self.reporter.status(state.key, state.uid, live, status):
+            seen.body["status"] = dump(status)
+            await self.reporter.events(state.key, state.uid, statuses.events(previous, status))
+        await self.reporter.annotation(state.key, state.uid, seen.body["metadata"], mirror)
+        if mirror is not None:
+            seen.body["metadata"].setdefault("annotations", {})[names.ANNOTATION_WEIGHT_SYNC] = mirror
+
+
+def _dump(status: TrainingStatus) -> Object:
+    from openclaw_operator.report import dump
+
+    return dump(status)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

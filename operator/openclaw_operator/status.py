@@ -1,0 +1,389 @@
+"""Status of a training from facts: phase, counts, conditions, and the events of a transition. Pure.
+
+Every condition has a fixed reason per state (`reasons.Reason`); `lastTransitionTime` moves only when `status` moves.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from openclaw_core import names
+from openclaw_core import status as out
+from openclaw_core.status import ConditionType, Phase
+from openclaw_operator.apply import Fault
+from openclaw_operator.events import Event
+from openclaw_operator.pods import Cause, cause, is_current, is_ready
+from openclaw_operator.reasons import Reason
+from openclaw_operator.secrets import Problem
+from openclaw_operator.telemetry import Telemetry, fresh_drift, numbers
+from openclaw_operator.weightsync.model import Phase as SyncPhase
+from openclaw_operator.weightsync.model import SyncView
+
+Object = dict[str, Any]
+Truth = Literal["True", "False", "Unknown"]
+DRIFT_LIMIT = 0.05
+"""Masked mean |log π_old − log π_rollout| of fresh samples above which engine and trainer disagree."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One condition without its times."""
+
+    type: ConditionType
+    status: Truth
+    reason: Reason
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class ComponentFacts:
+    """What was found of one component. `pods` are live ones; `deployment` None = not there (yet)."""
+
+    desired: int
+    pods: Sequence[Object] = ()
+    deployment: Object | None = None
+    revision: str | None = None
+    secrets: str | None = None
+    blocked: bool = False
+
+    def current(self) -> list[Object]:
+        return [pod for pod in self.pods if is_current(pod, self.revision, self.secrets)]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything a status is computed from. `invalid` = why the spec cannot be acted on."""
+
+    generation: int
+    now: str
+    """RFC 3339, for transitions."""
+    previous: out.TrainingStatus = field(default_factory=out.TrainingStatus)
+    invalid: Verdict | None = None
+    suspend: bool = False
+    judging_wanted: bool = True
+    environment_enabled: bool = False
+    endpoint: str | None = None
+    components: Mapping[str, ComponentFacts] = field(default_factory=dict)
+    secret_problems: Sequence[Problem] = ()
+    claim_problems: Sequence[str] = ()
+    faults: Sequence[Fault] = ()
+    sync: SyncView | None = None
+    telemetry: Telemetry = field(default_factory=Telemetry)
+
+
+def compute(facts: Facts) -> out.TrainingStatus:
+    """The whole status. Without any change in the facts it equals the previous one."""
+    verdicts = _verdicts(facts)
+    ready = verdicts[0]
+    phase = _phase(facts, {verdict.type: verdict for verdict in verdicts})
+    blank = ComponentFacts(desired=0)
+    found = {component: facts.components.get(component, blank) for component in names.COMPONENTS}
+    return out.TrainingStatus(
+        observed_generation=facts.generation,
+        phase=phase,
+        message=ready.message or None,
+        endpoint=facts.endpoint or facts.previous.endpoint,
+        serving=_serving(facts, found[names.ENGINE]),
+        gateway=_component(found[names.GATEWAY]),
+        judging=_component(found[names.JUDGE]),
+        trainer=_component(found[names.TRAINER]),
+        environment=_component(found[names.ENVIRONMENT]) if facts.environment_enabled else None,
+        weights=_weights(facts.sync) or facts.previous.weights,
+        training=numbers(facts.telemetry) or facts.previous.training,
+        conditions=[_dated(verdict, facts) for verdict in verdicts],
+    )
+
+
+def events(previous: out.TrainingStatus, current: out.TrainingStatus) -> list[Event]:
+    """One event per condition whose status or reason moved, except those that only restate another."""
+    before = {condition.type: condition for condition in previous.conditions or []}
+    found = []
+    for condition in current.conditions or []:
+        old = before.get(condition.type)
+        if condition.type in _SILENT or (old and (old.status, old.reason) == (condition.status, condition.reason)):
+            continue
+        bad = condition.status == _BAD.get(condition.type, "False") and condition.reason not in _CALM
+        if bad:
+            found.append(Event("Warning", condition.reason, f"{condition.type}: {condition.message}"))
+        elif old is not None and old.status != condition.status and condition.status != "Unknown":
+            text = condition.message or f"{condition.type} is {condition.status}"
+            found.append(Event("Normal", condition.reason, text))
+    return found
+
+
+_SILENT = frozenset({ConditionType.READY, ConditionType.WEIGHT_SYNC_PAUSED})
+_BAD: Mapping[str, str] = {
+    ConditionType.WEIGHT_SYNC_DEGRADED: "True",
+    ConditionType.DRIFT_HIGH: "True",
+    ConditionType.SUSPENDED: "never",
+}
+_CALM = frozenset(
+    {Reason.STARTING, Reason.ROLLING_OUT, Reason.SUSPENDED, Reason.SUSPENDING, Reason.NONE_WANTED, Reason.BLOCKED}
+)
+_GATES = (
+    ConditionType.CONFIG_VALID,
+    ConditionType.SECRETS_RESOLVED,
+    ConditionType.SERVING_READY,
+    ConditionType.JUDGING_READY,
+    ConditionType.ENVIRONMENT_READY,
+    ConditionType.TRAINING_READY,
+)
+
+
+# ---------------------------------------------------------------- conditions
+
+
+def _verdicts(facts: Facts) -> list[Verdict]:
+    """In the order of ConditionType."""
+    serving = _worst(
+        ConditionType.SERVING_READY, facts, names.ENGINE, names.GATEWAY, say="engines and gateway are ready"
+    )
+    judging = _judging(facts)
+    environment = _environment(facts)
+    training = _training(facts)
+    rest = [
+        _config(facts),
+        _secrets(facts),
+        serving,
+        judging,
+        environment,
+        training,
+        _paused(facts.sync),
+        _degraded(facts.sync),
+        _drift(facts),
+        _suspended(facts),
+    ]
+    return [_ready(rest), *rest]
+
+
+def _ready(rest: Sequence[Verdict]) -> Verdict:
+    suspended = next(verdict for verdict in rest if verdict.type == ConditionType.SUSPENDED)
+    if suspended.reason != Reason.NOT_SUSPENDED:
+        return Verdict(ConditionType.READY, "False", suspended.reason, suspended.message)
+    unmet = [verdict for verdict in rest if verdict.type in _GATES and verdict.status != "True"]
+    if not unmet:
+        return Verdict(ConditionType.READY, "True", Reason.READY, "")
+    telling = next((verdict for verdict in unmet if verdict.reason not in _CALM), unmet[0])
+    return Verdict(ConditionType.READY, "False", telling.reason, telling.message)
+
+
+def _config(facts: Facts) -> Verdict:
+    if facts.invalid is not None:
+        return facts.invalid
+    if facts.faults:
+        text = "; ".join(fault.message for fault in facts.faults)
+        return Verdict(ConditionType.CONFIG_VALID, "False", Reason.APPLY_FAILED, text)
+    return Verdict(ConditionType.CONFIG_VALID, "True", Reason.VALID)
+
+
+def _secrets(facts: Facts) -> Verdict:
+    if facts.invalid is not None:
+        return Verdict(ConditionType.SECRETS_RESOLVED, "Unknown", Reason.INVALID_SPEC)
+    if not facts.secret_problems:
+        return Verdict(ConditionType.SECRETS_RESOLVED, "True", Reason.RESOLVED)
+    text = "; ".join(problem.message for problem in facts.secret_problems)
+    return Verdict(ConditionType.SECRETS_RESOLVED, "False", facts.secret_problems[0].reason, text)
+
+
+def _judging(facts: Facts) -> Verdict:
+    verdict = _worst(ConditionType.JUDGING_READY, facts, names.JUDGE, say="judges are ready")
+    asked = [judge for judge in facts.telemetry.judges if judge.counts.get("requests", 0) > 0]
+    if verdict.status == "True" and asked and not any(judge.ok for judge in asked):
+        words = next((judge.error for judge in asked if judge.error), "it does not answer")
+        text = f"the judge endpoint (spec.api.baseUrl) fails: {words}"
+        return Verdict(ConditionType.JUDGING_READY, "False", Reason.ENDPOINT_FAILING, text)
+    return verdict
+
+
+def _environment(facts: Facts) -> Verdict:
+    if not facts.environment_enabled:
+        return Verdict(ConditionType.ENVIRONMENT_READY, "True", Reason.NOT_ENABLED)
+    return _worst(ConditionType.ENVIRONMENT_READY, facts, names.ENVIRONMENT, say="environment is ready")
+
+
+def _training(facts: Facts) -> Verdict:
+    verdict = _worst(ConditionType.TRAINING_READY, facts, names.TRAINER, say="trainer is ready")
+    state = facts.telemetry.trainer
+    if verdict.status == "True" and state is not None and state.phase == "failed":
+        text = f"the trainer failed: {state.error or 'no reason given'}"
+        return Verdict(ConditionType.TRAINING_READY, "False", Reason.TRAINER_FAILED, text)
+    return verdict
+
+
+def _worst(kind: ConditionType, facts: Facts, *components: str, say: str) -> Verdict:
+    """The first component with a fault, else the first that is not ready, else ready."""
+    if facts.invalid is not None:
+        return Verdict(kind, "Unknown", Reason.INVALID_SPEC)
+    found = [_component_cause(facts, component) for component in components]
+    unready = [fault for fault in found if fault is not None]
+    if not unready:
+        none_wanted = all(facts.components[component].desired == 0 for component in components)
+        if none_wanted and not facts.suspend:
+            return Verdict(kind, "True", Reason.NONE_WANTED, "spec asks for no pods")
+        return Verdict(kind, "True", Reason.ALL_PODS_READY, say)
+    telling = next((fault for fault in unready if fault.reason not in _CALM), unready[0])
+    return Verdict(kind, "False", telling.reason, telling.message)
+
+
+def _component_cause(facts: Facts, component: str) -> Cause | None:
+    """Why a component is not ready; None when it is."""
+    part = facts.components[component]
+    if facts.suspend:
+        return Cause(Reason.SUSPENDED, "suspended by spec.suspend")
+    if part.blocked and part.deployment is None:
+        return _blocked_cause(facts, component)
+    fault = next((fault for fault in facts.faults if fault.component == component), None)
+    if fault is not None:
+        return Cause(Reason.APPLY_FAILED, fault.message)
+    current = part.pods if part.blocked else part.current()
+    unready = [pod for pod in current if not is_ready(pod)]
+    causes = [cause(pod) for pod in unready]
+    telling = next((found for found in causes if found.reason != Reason.STARTING), causes[0] if causes else None)
+    if telling is not None:
+        return telling
+    old = len(part.pods) - len(current)
+    if old:
+        return Cause(Reason.ROLLING_OUT, f"{component}: {old} pods of an older revision still run")
+    if len(current) < part.desired:
+        return _missing_cause(component, part, len(current))
+    return None
+
+
+def _blocked_cause(facts: Facts, component: str) -> Cause:
+    mine = [problem.message for problem in facts.secret_problems if component in problem.components]
+    if mine:
+        return Cause(Reason.BLOCKED, f"{component} is not started: {mine[0]}")
+    return Cause(Reason.CLAIM_MISSING, f"{component} is not started: {'; '.join(facts.claim_problems)}")
+
+
+def _missing_cause(component: str, part: ComponentFacts, have: int) -> Cause:
+    for condition in (part.deployment or {}).get("status", {}).get("conditions") or []:
+        if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
+            return Cause(Reason.POD_CREATE_FAILED, f"{component}: {condition.get('message', 'pods cannot be created')}")
+    if have == 0 and part.deployment is None:
+        return Cause(Reason.STARTING, f"{component}: being created")
+    return Cause(Reason.PODS_MISSING if have else Reason.STARTING, f"{component}: {have} of {part.desired} pods exist")
+
+
+def _paused(sync: SyncView | None) -> Verdict:
+    if sync is None or sync.lease is None:
+        return Verdict(ConditionType.WEIGHT_SYNC_PAUSED, "Unknown", Reason.STARTING)
+    hold = sync.lease.hold
+    if hold is None:
+        return Verdict(ConditionType.WEIGHT_SYNC_PAUSED, "False", Reason.RUNNING, "submissions run")
+    text = f"submissions pause for version {hold.pause_version} (epoch {hold.epoch}, at most {hold.duration_sec} s)"
+    return Verdict(ConditionType.WEIGHT_SYNC_PAUSED, "True", Reason.HELD, text)
+
+
+def _degraded(sync: SyncView | None) -> Verdict:
+    if sync is None or sync.lease is None:
+        return Verdict(ConditionType.WEIGHT_SYNC_DEGRADED, "Unknown", Reason.STARTING)
+    if sync.trouble is not None:
+        return Verdict(ConditionType.WEIGHT_SYNC_DEGRADED, "True", sync.trouble.reason, sync.trouble.message)
+    return Verdict(ConditionType.WEIGHT_SYNC_DEGRADED, "False", Reason.SYNCED)
+
+
+def _drift(facts: Facts) -> Verdict:
+    if facts.telemetry.trainer is None:
+        return Verdict(ConditionType.DRIFT_HIGH, "Unknown", Reason.NOT_MEASURED)
+    drift = fresh_drift(facts.telemetry)
+    if drift is None:
+        return Verdict(ConditionType.DRIFT_HIGH, "Unknown", Reason.NO_FRESH_SAMPLES, "no samples of lag 0 yet")
+    if drift > DRIFT_LIMIT:
+        text = f"fresh samples differ by {drift:.3g} between engine and trainer (limit {DRIFT_LIMIT})"
+        return Verdict(ConditionType.DRIFT_HIGH, "True", Reason.ABOVE_LIMIT, text)
+    return Verdict(ConditionType.DRIFT_HIGH, "False", Reason.WITHIN_LIMIT)
+
+
+def _suspended(facts: Facts) -> Verdict:
+    if not facts.suspend:
+        return Verdict(ConditionType.SUSPENDED, "False", Reason.NOT_SUSPENDED)
+    left = sum(len(part.pods) for part in facts.components.values())
+    if left:
+        return Verdict(ConditionType.SUSPENDED, "False", Reason.SUSPENDING, f"{left} pods are still ending")
+    return Verdict(ConditionType.SUSPENDED, "True", Reason.SUSPENDED, "no pods run; set spec.suspend to false to go on")
+
+
+def _dated(verdict: Verdict, facts: Facts) -> out.Condition:
+    before = next((old for old in facts.previous.conditions or [] if old.type == verdict.type), None)
+    since = before.last_transition_time if before and before.status == verdict.status else facts.now
+    return out.Condition(
+        type=verdict.type,
+        status=verdict.status,
+        reason=verdict.reason,
+        message=verdict.message[:4096],
+        last_transition_time=since,
+        observed_generation=facts.generation,
+    )
+
+
+# ---------------------------------------------------------------- the rest
+
+
+def _phase(facts: Facts, verdicts: Mapping[ConditionType, Verdict]) -> Phase:
+    if facts.invalid is not None:
+        return Phase.INVALID
+    if facts.suspend:
+        done = verdicts[ConditionType.SUSPENDED].status == "True"
+        return Phase.SUSPENDED if done else Phase.SUSPENDING
+    if verdicts[ConditionType.READY].status == "True":
+        return Phase.RUNNING
+    if facts.secret_problems or facts.claim_problems:
+        return Phase.BLOCKED
+    ran = facts.previous.phase in (Phase.RUNNING, Phase.DEGRADED)
+    edited = facts.previous.observed_generation not in (None, facts.generation)
+    return Phase.DEGRADED if ran and not edited else Phase.STARTING
+
+
+def _component(part: ComponentFacts) -> out.Component:
+    current = part.pods if part.blocked else part.current()
+    ready = sum(1 for pod in current if is_ready(pod))
+    return out.Component(ready=ready, desired=part.desired, updated=len(current), summary=f"{ready}/{part.desired}")
+
+
+def _serving(facts: Facts, part: ComponentFacts) -> out.Serving:
+    common = _component(part).model_dump()
+    return out.Serving(**common, replicas=len(part.pods), selector=_selector(facts))
+
+
+def _selector(facts: Facts) -> str:
+    deployment = facts.components.get(names.ENGINE, ComponentFacts(desired=0)).deployment
+    labels = (deployment or {}).get("spec", {}).get("selector", {}).get("matchLabels") or {}
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
+def _weights(sync: SyncView | None) -> out.Weights | None:
+    if sync is None or sync.lease is None:
+        return None
+    return out.Weights(
+        target=sync.target,
+        published=sync.published,
+        serving=sync.lease.serving_version,
+        bad_versions=list(sync.lease.bad_versions) or None,
+        per_engine=[_engine(view.pod, view.state) for view in sync.engines],
+        last_sync=sync.last_sync,
+    )
+
+
+def _engine(pod: str, state: Any) -> out.EngineWeights:
+    if state is None:
+        return out.EngineWeights(pod=pod)
+    return out.EngineWeights(
+        pod=pod,
+        version=state.version,
+        phase=state.phase,
+        sglang_version=state.sglang_version,
+        checksum=state.checksum,
+        error=state.error,
+    )
+
+
+def mirrored(sync: SyncView | None) -> str | None:
+    """Value of the training's annotation `openclawrl.io/weight-sync`; None while nothing is known."""
+    if sync is None or sync.lease is None:
+        return None
+    hold = sync.lease.hold
+    if hold is not None:
+        return f"paused epoch={hold.epoch} version={hold.pause_version}"
+    word = "running" if sync.phase == SyncPhase.IDLE else sync.phase.lower()
+    return f"{word} epoch={sync.lease.epoch} serving={sync.lease.serving_version or ''}"

@@ -1,0 +1,73 @@
+"""HTTP client of the sync agents: one call per message of `wire.py`, every call bounded, no exception passes."""
+
+from dataclasses import dataclass, field
+
+import aiohttp
+from pydantic import ValidationError
+
+from openclaw_core import names
+from openclaw_core.wire import AgentState, Prepare, Prepared, Sync, Synced
+
+_STATE_TIMEOUT = aiohttp.ClientTimeout(total=3)
+_PREPARE_TIMEOUT = aiohttp.ClientTimeout(total=600, sock_connect=3)
+_SYNC_SLACK_SEC = 3.0
+_FAILURES = (aiohttp.ClientError, TimeoutError, ValidationError)
+
+
+@dataclass(frozen=True)
+class Agents:
+    """Calls agents of one training by pod IP."""
+
+    session: aiohttp.ClientSession
+    token: str = field(repr=False)
+
+    async def state(self, ip: str) -> AgentState | None:
+        """None when it does not answer."""
+        try:
+            async with self.session.get(_url(ip, "state"), headers=self._headers(), timeout=_STATE_TIMEOUT) as response:
+                return AgentState.model_validate_json(await response.read()) if response.status == 200 else None
+        except _FAILURES:
+            return None
+
+    async def prepare(self, ip: str, version: str) -> str | None:
+        """None: prepared. Else the reason why not."""
+        try:
+            status, body = await self._post(ip, "prepare", Prepare(version=version).model_dump_json(), _PREPARE_TIMEOUT)
+            if status != 200:
+                return _refusal(status, body)
+            answer = Prepared.model_validate_json(body)
+            return None if answer.ready else answer.error or "not ready"
+        except _FAILURES as error:
+            return _words(error)
+
+    async def sync(self, ip: str, epoch: int, version: str, deadline_sec: float) -> tuple[Synced | None, str | None]:
+        """(answer, None) or (None, reason)."""
+        body = Sync(epoch=epoch, version=version, deadline_sec=deadline_sec).model_dump_json()
+        timeout = aiohttp.ClientTimeout(total=deadline_sec + _SYNC_SLACK_SEC, sock_connect=3)
+        try:
+            status, reply = await self._post(ip, "sync", body, timeout)
+            return (Synced.model_validate_json(reply), None) if status == 200 else (None, _refusal(status, reply))
+        except _FAILURES as error:
+            return None, _words(error)
+
+    async def _post(self, ip: str, call: str, body: str, timeout: aiohttp.ClientTimeout) -> tuple[int, bytes]:
+        headers = self._headers() | {"Content-Type": "application/json"}
+        async with self.session.post(_url(ip, call), data=body, headers=headers, timeout=timeout) as response:
+            return response.status, await response.read()
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
+
+
+def _url(ip: str, call: str) -> str:
+    host = f"[{ip}]" if ":" in ip else ip
+    return f"http://{host}:{names.PORT_AGENT}/{call}"
+
+
+def _refusal(status: int, body: bytes) -> str:
+    return f"the agent answered {status}: {body[:200].decode(errors='replace')}"
+
+
+def _words(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return f"no answer from the agent: {text[:200]}"

@@ -1,0 +1,180 @@
+"""Carries out what the weight-sync machine asks for, one loop per training.
+
+    reconcile ──World──▶ inbox ──▶ machine.handle ──▶ actions ──▶ tasks (Lease, target.json, agents, gateways)
+                           ▲                                        │
+                           └──────────── answers ───────────────────┘      timer: machine.next_wake
+
+The inbox is unbounded but every answer belongs to an action, and the machine has at most one open per engine, gateway
+and object. A task that fails in an unforeseen way takes the loop, and with it the process, down.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import aiohttp
+
+from openclaw_core import names
+from openclaw_core.kube import Kube, KubeError, Object
+from openclaw_core.leases import LeaseFormatError, parse_weight_sync, render_weight_sync
+from openclaw_core.versions import Target
+from openclaw_operator import kinds
+from openclaw_operator.builders import metadata
+from openclaw_operator.events import Event, Recorder
+from openclaw_operator.training import Training
+from openclaw_operator.weightsync import model as m
+from openclaw_operator.weightsync.agents import Agents
+from openclaw_operator.weightsync.gateways import Gateways
+from openclaw_operator.weightsync.machine import Machine
+
+log = logging.getLogger(__name__)
+FIELD_MANAGER = "openclaw-weight-sync"
+_API_FAILURES = (KubeError, aiohttp.ClientError, TimeoutError, LeaseFormatError)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Generated tokens of Secret `<name>-internal`."""
+
+    gateway: str = field(default="", repr=False)
+    agent: str = field(default="", repr=False)
+
+
+class SyncLoop:
+    """Runs one training's machine. `changed` is called when its view changed."""
+
+    def __init__(
+        self,
+        training: Training,
+        *,
+        identity: str,
+        kube: Kube,
+        session: aiohttp.ClientSession,
+        recorder: Recorder,
+        changed: Callable[[], None],
+    ) -> None:
+        self._training = training
+        self._kube, self._session, self._recorder, self._changed = kube, session, recorder, changed
+        self._machine = Machine(identity, asyncio.get_running_loop().time())
+        self._inbox: asyncio.Queue[m.Told] = asyncio.Queue()
+        self._world: m.World | None = None
+        self._tokens = Tokens()
+        self._view = self._machine.view()
+
+    @property
+    def view(self) -> m.SyncView:
+        return self._view
+
+    def update(self, training: Training, world: m.World, tokens: Tokens) -> None:
+        """What the reconcile saw; ignored by the machine when nothing differs."""
+        self._training, self._tokens = training, tokens
+        if world != self._world:
+            self._world = world
+            self._inbox.put_nowait(world)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                told = await self._next(self._machine.next_wake() - loop.time())
+                for action in self._machine.handle(told, loop.time(), datetime.now(UTC)):
+                    tasks.create_task(self._perform(action))
+                self._look()
+
+    async def _next(self, timeout: float) -> m.Told:
+        try:
+            async with asyncio.timeout(max(timeout, 0.0)):
+                return await self._inbox.get()
+        except TimeoutError:
+            return m.Tick()
+
+    def _look(self) -> None:
+        view = self._machine.view()
+        if view != self._view:
+            self._changed()
+        self._view = view
+
+    async def _perform(self, action: m.Action) -> None:
+        match action:
+            case m.ReadLease():
+                self._inbox.put_nowait(await self._read_lease())
+            case m.WriteLease():
+                self._inbox.put_nowait(await self._write_lease(action))
+            case m.WriteTarget(version):
+                self._inbox.put_nowait(await self._write_target(version))
+            case m.PollAgent(uid):
+                ip = self._ip(uid)
+                state = await self._agents().state(ip) if ip else None
+                self._inbox.put_nowait(m.AgentSeen(uid, state))
+            case m.PrepareEngine(uid, version):
+                ip = self._ip(uid)
+                error = await self._agents().prepare(ip, version) if ip else "the pod has no address"
+                self._inbox.put_nowait(m.PrepareEnded(uid, version, error))
+            case m.SyncEngine():
+                self._inbox.put_nowait(await self._sync(action))
+            case m.TellGateways():
+                await self._tell(action)
+            case m.Announce(kind, reason, message):
+                await self._recorder.post(self._training.key, self._training.uid, Event(kind, reason, message))
+
+    async def _read_lease(self) -> m.Told:
+        try:
+            return _seen(await self._kube.get(self._lease_path()))
+        except _API_FAILURES as error:
+            return m.LeaseFailed(str(error))
+
+    async def _write_lease(self, action: m.WriteLease) -> m.Told:
+        patch = render_weight_sync(action.state)
+        patch["metadata"]["resourceVersion"] = action.resource_version
+        try:
+            return _seen(await self._kube.merge_patch(self._lease_path(), patch, field_manager=FIELD_MANAGER))
+        except _API_FAILURES as error:
+            log.warning("Lease not written: %s", error, extra={"training": str(self._training.key)})
+            return m.LeaseFailed(str(error))
+
+    async def _write_target(self, version: str) -> m.TargetWritten:
+        training = self._training
+        name = names.target_config_map(training.name)
+        body = metadata.child(training, "v1", "ConfigMap", name)
+        body["data"] = {"target.json": Target(version=version).model_dump_json()}
+        try:
+            path = kinds.CONFIG_MAP.path(training.namespace, name)
+            await self._kube.apply(path, body, field_manager=FIELD_MANAGER)
+        except _API_FAILURES as error:
+            log.warning("target not written: %s", error, extra={"training": str(training.key)})
+            return m.TargetWritten(None)
+        return m.TargetWritten(version)
+
+    async def _sync(self, action: m.SyncEngine) -> m.SyncEnded:
+        ip = self._ip(action.uid)
+        if ip is None:
+            return m.SyncEnded(action.uid, action.epoch, action.version, None, "the pod is gone")
+        answer, error = await self._agents().sync(ip, action.epoch, action.version, action.deadline_sec)
+        return m.SyncEnded(action.uid, action.epoch, action.version, answer, error)
+
+    async def _tell(self, action: m.TellGateways) -> None:
+        async def one(pod: m.GatewayPod) -> None:
+            ack = await Gateways(self._session, self._tokens.gateway).tell(pod, action.paused)
+            if ack is not None:
+                self._inbox.put_nowait(m.GatewayAcked(pod.uid, ack.epoch))
+
+        pods = self._world.gateways if self._world is not None else ()
+        await asyncio.gather(*(one(pod) for pod in pods))
+
+    def _agents(self) -> Agents:
+        return Agents(self._session, self._tokens.agent)
+
+    def _ip(self, uid: str) -> str | None:
+        pods = self._world.engines if self._world is not None else ()
+        return next((pod.ip for pod in pods if pod.uid == uid), None)
+
+    def _lease_path(self) -> str:
+        training = self._training
+        return kinds.LEASE.path(training.namespace, names.weight_sync_lease(training.name))
+
+
+def _seen(lease: Object) -> m.LeaseSeen:
+    return m.LeaseSeen(parse_weight_sync(lease), str(lease["metadata"]["resourceVersion"]))

@@ -1,0 +1,283 @@
+"""Values of the weight sync: what the machine is told, what it asks for, what it reports. No behaviour."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+
+from openclaw_core.leases import Published, WeightSyncState
+from openclaw_core.status import LastSync
+from openclaw_core.wire import AgentState, Paused, Synced
+from openclaw_operator.reasons import Reason
+
+ACK_WAIT_SEC = 0.5
+"""Longest wait for gateways to confirm a hold; safety never depends on them."""
+RELEASE_MARGIN_SEC = 5.0
+"""Engine work ends this long before the hold does."""
+STRAGGLER_FLOOR_SEC = 0.5
+"""Once one engine has the version, the others get this long, or as long again as the first took."""
+PREPARE_PATIENCE_SEC = 120.0
+"""Once one engine is prepared, the others get this long before the hold goes ahead without them."""
+PREPARE_RETRY_SEC = 5.0
+POLL_SOON_SEC = 1.0
+POLL_IDLE_SEC = 5.0
+FRESH_SEC = 15.0
+"""An agent is reachable when it answered within this time."""
+RETRY_READ_SEC = 0.5
+SOLO_RETRY_SEC = 5.0
+SOLO_RETRY_MAX_SEC = 120.0
+FAILED_HOLD_RETRY_SEC = 5.0
+HOLDS_UNTIL_BAD = 2
+HOLD_SHARE_LIMIT = 0.10
+HOLD_SHARE_WINDOW_SEC = 600.0
+KEEP_RECENT_SEC = 120.0
+"""A version that was the target this recently is kept: a kubelet may still mount the older ConfigMap."""
+RELEASABLE_SPAN = 256
+
+
+class Phase(StrEnum):
+    IDLE = "Idle"
+    PREPARING = "Preparing"
+    PAUSING = "Pausing"
+    UPDATING = "Updating"
+    RELEASING = "Releasing"
+
+
+# ---------------------------------------------------------------- told
+
+
+@dataclass(frozen=True)
+class EnginePod:
+    """An engine pod with an address. `ready` is Kubernetes' word."""
+
+    uid: str
+    name: str
+    ip: str
+    ready: bool
+
+
+@dataclass(frozen=True)
+class GatewayPod:
+    uid: str
+    name: str
+    ip: str
+    ready: bool
+
+
+@dataclass(frozen=True)
+class World:
+    """What the reconcile saw."""
+
+    engines: tuple[EnginePod, ...]
+    gateways: tuple[GatewayPod, ...]
+    published: Published
+    pinned: str | None
+    pause_timeout_sec: int
+    target_missing: bool = False
+    """ConfigMap `<name>-target` does not exist (any more)."""
+
+
+@dataclass(frozen=True)
+class LeaseSeen:
+    """Content of the Lease: answer of a read, or of our own write."""
+
+    state: WeightSyncState
+    resource_version: str
+
+
+@dataclass(frozen=True)
+class LeaseFailed:
+    """A read or write of the Lease failed; whether a write took effect is unknown unless `conflict`."""
+
+    error: str
+
+
+@dataclass(frozen=True)
+class TargetWritten:
+    """ConfigMap `<name>-target` now names `version`; None: the write failed."""
+
+    version: str | None
+
+
+@dataclass(frozen=True)
+class AgentSeen:
+    """Answer of an agent's GET /state; None: unreachable."""
+
+    uid: str
+    state: AgentState | None
+
+
+@dataclass(frozen=True)
+class PrepareEnded:
+    uid: str
+    version: str
+    error: str | None
+
+
+@dataclass(frozen=True)
+class SyncEnded:
+    """POST /sync ended. `answer` None: no usable answer (`error` says why)."""
+
+    uid: str
+    epoch: int
+    version: str
+    answer: Synced | None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class GatewayAcked:
+    uid: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time passed."""
+
+
+Told = World | LeaseSeen | LeaseFailed | TargetWritten | AgentSeen | PrepareEnded | SyncEnded | GatewayAcked | Tick
+
+
+# ---------------------------------------------------------------- asked for
+
+
+@dataclass(frozen=True)
+class ReadLease:
+    """GET the Lease; answered by LeaseSeen or LeaseFailed."""
+
+
+@dataclass(frozen=True)
+class WriteLease:
+    """Write the Lease under a resourceVersion precondition; answered by LeaseSeen or LeaseFailed."""
+
+    state: WeightSyncState
+    resource_version: str
+
+
+@dataclass(frozen=True)
+class WriteTarget:
+    version: str
+
+
+@dataclass(frozen=True)
+class PollAgent:
+    uid: str
+
+
+@dataclass(frozen=True)
+class PrepareEngine:
+    uid: str
+    version: str
+
+
+@dataclass(frozen=True)
+class SyncEngine:
+    uid: str
+    epoch: int
+    version: str
+    deadline_sec: float
+
+
+@dataclass(frozen=True)
+class TellGateways:
+    """Post to the internal port of every gateway; answered by GatewayAcked, or not at all."""
+
+    paused: Paused
+
+
+@dataclass(frozen=True)
+class Announce:
+    """Something an admin should read: an event, and for a sync the record of it."""
+
+    kind: Literal["Normal", "Warning"]
+    reason: Reason
+    message: str
+
+
+Action = ReadLease | WriteLease | WriteTarget | PollAgent | PrepareEngine | SyncEngine | TellGateways | Announce
+
+
+# ---------------------------------------------------------------- reported
+
+
+@dataclass(frozen=True)
+class EngineView:
+    pod: str
+    state: AgentState | None
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why the sync is degraded."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True)
+class SyncView:
+    """What status says of the sync."""
+
+    phase: Phase
+    lease: WeightSyncState | None
+    target: str | None
+    published: str | None
+    engines: tuple[EngineView, ...]
+    last_sync: LastSync | None
+    trouble: Trouble | None
+
+
+# ---------------------------------------------------------------- remembered
+
+
+@dataclass
+class Agent:
+    """What is known of one engine's agent."""
+
+    state: AgentState | None = None
+    answered_at: float = float("-inf")
+    asked_at: float = float("-inf")
+    asking: bool = False
+
+
+@dataclass
+class Preparation:
+    version: str
+    asked_at: float
+    asking: bool = True
+    error: str | None = None
+
+
+@dataclass
+class Solo:
+    """Updates of one engine alone."""
+
+    tries: int = 0
+    not_before: float = float("-inf")
+    error: str | None = None
+
+
+@dataclass
+class HoldRun:
+    """The hold under way. Times are monotonic seconds."""
+
+    epoch: int
+    version: str
+    duration_sec: int
+    issued_at: float
+    issued_wall: datetime
+    confirmed: bool = False
+    participants: frozenset[str] = frozenset()
+    gateways: frozenset[str] = frozenset()
+    acked: set[str] = field(default_factory=set)
+    updating_since: float = 0.0
+    results: dict[str, SyncEnded] = field(default_factory=dict)
+    first_success_at: float | None = None
+    release: WeightSyncState | None = None
+
+    def successes(self) -> Mapping[str, Synced]:
+        """Engines that have the version, by pod uid."""
+        found = {uid: ended.answer for uid, ended in self.results.items() if ended.answer is not None}
+        return {uid: answer for uid, answer in found.items() if answer.ok and answer.version == self.version}

@@ -1,0 +1,39 @@
+"""Which version engines should serve, and which the trainer may delete. Pure.
+
+Target = the pinned version, else the newest published one that is not bad, else what is served. Engines never pick
+"newest" themselves.
+"""
+
+from collections.abc import Iterable
+
+from openclaw_core.leases import Published, WeightSyncState
+from openclaw_core.versions import BASE, VersionFormatError, WeightVersion
+from openclaw_operator.weightsync.model import RELEASABLE_SPAN
+
+
+def choose(lease: WeightSyncState, published: Published, pinned: str | None) -> str:
+    """Version string of the target."""
+    if pinned is not None:
+        return pinned
+    if published.version is not None and str(published.version) not in lease.bad_versions:
+        return str(published.version)
+    return lease.serving_version or str(BASE)
+
+
+def releasable(published: Published, kept: Iterable[str | None]) -> tuple[int, ...]:
+    """Numbers the trainer may delete: all older than the newest two, except those of `kept`, the newest 256 of them."""
+    if published.version is None:
+        return ()
+    newest = published.version.number
+    protected = {number for number in map(_number, kept) if number is not None}
+    oldest = max(1, newest - RELEASABLE_SPAN)
+    return tuple(number for number in range(oldest, newest - 1) if number not in protected)
+
+
+def _number(version: str | None) -> int | None:
+    if not version:
+        return None
+    try:
+        return WeightVersion.parse(version).number
+    except VersionFormatError:
+        return None
