@@ -17,6 +17,7 @@ KUBERNETES_VERSION = "1.34.4"
 HELM_VERSION = "3.21.4"
 COREDNS_VERSION = "1.14.7"
 KUBE_ROUTER_VERSION = "2.1.0"
+"""Newer ones need an untagged commit of a dependency, which a module proxy may refuse. Only its firewall runs here."""
 
 COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet")
 SOURCES = Path(__file__).parent.parent

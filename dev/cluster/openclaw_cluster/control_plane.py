@@ -69,12 +69,12 @@ def apiserver(layout: Layout) -> Process:
         shutdown_delay_duration="0s",
         shutdown_watch_termination_grace_period="0s",
     )
-    # The port stays taken until it has really gone: the supervisor starts a new one only after the old one's exit.
+    # It stops listening at once but then waits for idle connections; all it knows is in etcd, so it may be killed.
     return Process(
         "kube-apiserver",
         (_tool(layout, "kube-apiserver"), *arguments),
         ready=f"https:{addresses.API_URL}/readyz",
-        stop_sec=8,
+        stop_sec=3,
     )
 
 

@@ -16,6 +16,7 @@ from openclaw_cluster.layout import Layout
 
 PROGRAMS = {"etcd", "containerd", "containerd-shim-runc-v2", "docker-registry", "kube-router", *builds.COMPONENTS}
 MODULES = {"openclaw_cluster.supervisor", "openclaw_cluster.provisioner"}
+SHIM_SOCKETS = Path("/run/containerd/s")
 CONTAINER_LOG_LINKS = Path("/var/log/containers")
 
 
@@ -38,6 +39,7 @@ def clean(layout: Layout) -> None:
     network.down(layout)
     firewall.clean(layout)
     _remove_log_links(layout)
+    _remove_dead_sockets()
     if mounts(layout):
         raise ClusterError(f"still mounted: {', '.join(mounts(layout))}")
     shutil.rmtree(layout.run, ignore_errors=True)
@@ -88,6 +90,14 @@ def _unmount(layout: Layout) -> None:
         shell.run(["umount", point], check=False)
     for point in mounts(layout):
         shell.run(["umount", "--lazy", point], check=False)
+
+
+def _remove_dead_sockets() -> None:
+    """A killed shim leaves its socket in a folder that no option moves; one that nobody holds open is rubbish."""
+    held = Path("/proc/net/unix").read_text()
+    for path in SHIM_SOCKETS.glob("*"):
+        if path.is_socket() and str(path) not in held:
+            path.unlink()
 
 
 def _remove_log_links(layout: Layout) -> None:
