@@ -1,0 +1,63 @@
+"""The few lines of ASGI the hot route needs: headers, a bounded body, an answer, the client's going."""
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+import orjson
+
+from openclaw_gateway import errors
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+MAX_BODY_BYTES = 64 << 20
+
+
+class ClientGoneError(Exception):
+    """The client closed its connection."""
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+async def read_body(receive: Receive) -> bytes:
+    """Raises ApiError 413 beyond the limit, ClientGoneError when the client leaves."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        part = message.get("body", b"")
+        size += len(part)
+        if size > MAX_BODY_BYTES:
+            raise errors.bad_request(None, f"the body is larger than {MAX_BODY_BYTES >> 20} MiB", status=413)
+        parts.append(part)
+        if not message.get("more_body"):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def until_gone(receive: Receive) -> None:
+    """Returns when the client has closed its connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def start(send: Send, status: int, headers: Mapping[str, str]) -> None:
+    raw = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
+
+
+async def body(send: Send, data: bytes, *, more: bool) -> None:
+    await send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+async def json_answer(send: Send, status: int, payload: Any, headers: Mapping[str, str]) -> None:
+    data = payload if isinstance(payload, bytes) else orjson.dumps(payload)
+    await start(send, status, {"content-type": "application/json", "content-length": str(len(data))} | dict(headers))
+    await body(send, data, more=False)
+
+
+async def error_answer(send: Send, error: errors.ApiError, headers: Mapping[str, str]) -> None:
+    await json_answer(send, error.status, error.body(), dict(headers) | error.headers())

@@ -1,0 +1,273 @@
+"""POST /v1/chat/completions, from the first header to the committed turn. Raw ASGI: this is the hot route.
+
+auth → paused → body → session match, next state, admission (one transaction) → engine → client. The turn is begun
+before the engine hears of it and finished before the client gets the last frame; whoever dies in between leaves a
+turn that the store can account for.
+"""
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import aiohttp
+import orjson
+
+from openclaw_gateway import asgi, auth, chat_requests, conversation, errors, forwarding, recording
+from openclaw_gateway.chat_requests import ChatRequest
+from openclaw_gateway.gate import Gate
+from openclaw_gateway.metrics import Metrics
+from openclaw_gateway.probes import Probes
+from openclaw_gateway.relay import End, Relay
+from openclaw_gateway.store.schema import Drop, Untracked
+from openclaw_gateway.store.sessions import Arrival
+from openclaw_gateway.store.store import Store
+from openclaw_gateway.store.turns import Admission, Begun, Finished, Refusal, Refused, Unrecorded
+from openclaw_gateway.store.writer import StoreUnavailableError
+from openclaw_gateway.upstream import Call, Upstream
+
+_log = logging.getLogger(__name__)
+_STREAM_HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",
+}
+_REFUSED_RETRY_SEC = 1
+
+
+@dataclass(frozen=True)
+class ChatSettings:
+    """What the route needs of the configuration."""
+
+    served_name: str
+    api_key: str | None
+    default_main: bool
+    blocks_when_full: bool
+    block_timeout_sec: float
+    serve_when_store_down: bool
+
+
+@dataclass
+class _Turn:
+    """A request being served: recorded if it has an id, else counted under `reason` at its end."""
+
+    request: ChatRequest
+    turn_id: int | None
+    reason: str | None
+    session: str
+    headers: dict[str, str]
+
+    @property
+    def recorded(self) -> bool:
+        return self.turn_id is not None
+
+
+class Chat:
+    def __init__(
+        self,
+        settings: ChatSettings,
+        store: Store,
+        gate: Gate,
+        upstream: Upstream,
+        probes: Probes,
+        metrics: Metrics,
+    ) -> None:
+        self._settings, self._store, self._gate = settings, store, gate
+        self._upstream, self._probes, self._metrics = upstream, probes, metrics
+
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        headers = asgi.headers_of(scope)
+        answer_headers = {"x-request-id": headers.get("x-request-id") or uuid.uuid4().hex}
+        try:
+            turn = await self._admit(headers, receive, answer_headers)
+        except asgi.ClientGoneError:
+            return
+        except errors.ApiError as error:
+            self._metrics.refused(error.code or str(error.status))
+            await asgi.error_answer(send, error, answer_headers)
+            return
+        await self._serve(turn, receive, send)
+
+    # ------------------------------------------------------------ before the engine
+
+    async def _admit(self, headers: Mapping[str, str], receive: asgi.Receive, answer: dict[str, str]) -> _Turn:
+        owner = auth.owner_of(headers, self._settings.api_key)
+        raw = await asgi.read_body(receive)
+        await self._gate.enter()
+        request = chat_requests.parse(headers, raw, default_main=self._settings.default_main)
+        admission = await self._arrive(owner, request)
+        if isinstance(admission, Refused):
+            raise errors.too_many(admission.code, _REFUSED_RETRY_SEC)
+        session = admission.session or request.session or answer["x-request-id"]
+        if isinstance(admission, Begun):
+            answer["x-session-id"] = admission.session
+            return _Turn(request, admission.turn_id, None, session, answer)
+        return _Turn(request, None, admission.reason, session, answer)
+
+    async def _arrive(self, owner: str, request: ChatRequest) -> Admission:
+        if not request.main and not request.opt_out:
+            if request.done and request.session is not None:
+                await self._store.end_session(owner, request.session)
+            return Unrecorded(Untracked.SIDE, request.session)
+        arrival = Arrival(
+            owner=owner,
+            session=request.session,
+            done=request.done,
+            messages=request.messages,
+            outline=request.outline,
+            hints=request.hints(),
+            body_hash=request.body_hash,
+            idempotency_key=request.idempotency_key,
+            is_retry=request.is_retry,
+            gateway=self._store.gateway,
+            untracked=request.untracked,
+            opt_out=request.opt_out,
+        )
+        try:
+            admission = await self._store.arrive(arrival)
+            full = isinstance(admission, Refused) and admission.code is Refusal.QUEUE_FULL
+            if full and self._settings.blocks_when_full:
+                return await self._store.wait_for_room(arrival, self._settings.block_timeout_sec)
+        except StoreUnavailableError as error:
+            _log.error("the experience store failed: %s", error)
+            if self._settings.serve_when_store_down:
+                return Unrecorded(Untracked.STORE_DOWN, request.session)
+            raise errors.store_down() from error
+        return admission
+
+    # ------------------------------------------------------------ with the engine
+
+    async def _serve(self, turn: _Turn, receive: asgi.Receive, send: asgi.Send) -> None:
+        """Run the turn beside a watch on the client: whoever ends first ends the other."""
+        work = asyncio.create_task(self._exchange(turn, send))
+        watch = asyncio.create_task(asgi.until_gone(receive))
+        try:
+            await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                work.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await work
+                await self._end(turn, Drop.CLIENT_GONE)
+                self._metrics.answered("client_gone")
+                return
+            work.result()
+        finally:
+            for task in (work, watch):
+                task.cancel()
+
+    async def _exchange(self, turn: _Turn, send: asgi.Send) -> None:
+        body = forwarding.upstream_body(
+            turn.request, model=self._settings.served_name, rid=uuid.uuid4().hex, recorded=turn.recorded
+        )
+        try:
+            with self._metrics.in_flight(), await self._upstream.post(turn.session, body) as call:
+                if call.status != 200:
+                    raise errors.from_engine(call.status, await call.read())
+                if turn.request.stream:
+                    await self._stream(turn, call, send)
+                else:
+                    await self._reply(turn, call, send)
+        except errors.ApiError as error:
+            # Never sent, or refused by the engine as the client's mistake: it was no turn.
+            unsent = error.code == "paused" or error.status < 500
+            await self._end(turn, None if unsent else Drop.UPSTREAM_ERROR)
+            self._metrics.refused(error.code or str(error.status))
+            await asgi.error_answer(send, error, turn.headers)
+
+    async def _reply(self, turn: _Turn, call: Call, send: asgi.Send) -> None:
+        payload = await call.read()
+        try:
+            reply = orjson.loads(payload)
+            answer = recording.of_reply(reply, turn.request.sampling)
+        except (orjson.JSONDecodeError, KeyError, IndexError, TypeError) as error:
+            raise errors.bad_gateway("the engine's answer is not a chat completion") from error
+        if any(choice.get("finish_reason") == "abort" for choice in reply["choices"]):
+            raise errors.bad_gateway("the engine aborted the turn", "upstream_aborted")
+        recording.strip_reply(reply, keep_logprobs=turn.request.wants_logprobs)
+        await self._finish(turn, answer)
+        self._metrics.answered("ok")
+        await asgi.json_answer(send, 200, reply, turn.headers)
+
+    async def _stream(self, turn: _Turn, call: Call, send: asgi.Send) -> None:
+        recorder = recording.StreamRecorder() if turn.recorded else None
+        relay = Relay(recorder, cut_logprobs=turn.recorded and not turn.request.wants_logprobs)
+        await asgi.start(send, 200, _STREAM_HEADERS | turn.headers)
+        if recorder is not None:
+            recorder.version(call.version)
+        try:
+            async for chunk in call.chunks().iter_any():
+                if recorder is not None:
+                    recorder.version(call.engine.version)
+                if out := relay.feed(chunk):
+                    await asgi.body(send, out, more=True)
+                if relay.end is not None:
+                    break
+        except (aiohttp.ClientError, TimeoutError) as error:
+            _log.warning("the stream of %s broke: %r", call.engine.address, error)
+        relay.cut_off()
+        if relay.end is End.FAILED:
+            await self._end(turn, Drop.UPSTREAM_ERROR)
+            self._metrics.answered("upstream_error")
+            # The response stays open-ended: the server then cuts the connection, so that nobody takes it for whole.
+            await asgi.body(send, relay.error_frame, more=True)
+            return
+        answer = None
+        if recorder is not None:
+            answer = recorder.answer(await self._end_version(call), turn.request.sampling)
+        await self._finish(turn, answer)
+        self._metrics.answered("ok")
+        await asgi.body(send, relay.held(), more=False)
+
+    async def _end_version(self, call: Call) -> str | None:
+        """The version now; asked for again when a hold fell into the stream."""
+        if call.epoch != self._gate.pause.epoch:
+            return await self._probes.verify(call.engine, max_age_sec=0.0)
+        return await self._probes.verify(call.engine)
+
+    # ------------------------------------------------------------ the end of a turn
+
+    async def _finish(self, turn: _Turn, answer: recording.Answer | None) -> None:
+        """Commit a turn that was answered; returns when it is on disk."""
+        if turn.turn_id is None or answer is None:
+            await self._count(turn)
+            return
+        drop: str | None = None
+        if answer.is_empty:
+            drop = Drop.EMPTY
+        elif answer.recording is None:
+            drop = Drop.NO_IDS
+        elif turn.request.modified_logits:
+            drop = Drop.MODIFIED_LOGITS
+        finished = Finished(
+            messages=turn.request.messages,
+            response=answer.message,
+            chain=conversation.extend(turn.request.outline.chain, answer.message),
+            recording=answer.recording,
+            drop=drop,
+        )
+        with self._tolerate_store(turn):
+            await self._store.finish(turn.turn_id, finished)
+
+    async def _end(self, turn: _Turn, drop: Drop | None) -> None:
+        """End a turn without an answer: dropped, or withdrawn as if it had never begun."""
+        if turn.turn_id is None:
+            return
+        with self._tolerate_store(turn):
+            if drop is None:
+                await self._store.withdraw(turn.turn_id)
+            else:
+                await self._store.finish(turn.turn_id, Finished(turn.request.messages, None, None, None, drop))
+
+    async def _count(self, turn: _Turn) -> None:
+        with self._tolerate_store(turn):
+            await self._store.count_untracked(turn.reason or Untracked.SIDE)
+
+    @contextlib.contextmanager
+    def _tolerate_store(self, turn: _Turn) -> Iterator[None]:
+        """The client gets its answer whatever the store says; the next start finds the turn generating: lost."""
+        try:
+            yield
+        except StoreUnavailableError as error:
+            _log.error("the end of a turn was not stored: %s", error, extra={"session": turn.session})

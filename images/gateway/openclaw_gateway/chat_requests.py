@@ -1,0 +1,177 @@
+"""A chat completion request as one value: what the client wants, and what the training needs to know. Pure.
+
+Headers beat body keys. Raises ApiError 400 naming the field; fields nobody here reads are left to the engine.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from openclaw_core import wire
+from openclaw_gateway import conversation
+from openclaw_gateway.auth import fingerprint
+from openclaw_gateway.errors import bad_request
+from openclaw_gateway.store.schema import Untracked
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_MAX_NAME = 256
+_CONSTRAINTS = ("regex", "ebnf", "structural_tag")
+OURS = ("session_id", "turn_type", "session_done")
+"""Body keys that speak to the gateway; never forwarded."""
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    body: dict[str, Any]
+    raw: bytes
+    messages: list[dict[str, Any]]
+    stream: bool
+    session: str | None
+    main: bool
+    done: bool
+    opt_out: bool
+    idempotency_key: str | None
+    is_retry: bool
+    sampling: wire.Sampling
+    repetition_penalty: float
+
+    @cached_property
+    def outline(self) -> conversation.Outline:
+        return conversation.outline(self.messages)
+
+    @cached_property
+    def body_hash(self) -> bytes:
+        return blake2b(self.raw, digest_size=16).digest()
+
+    @property
+    def wants_logprobs(self) -> bool:
+        return self.body.get("logprobs") is True
+
+    @property
+    def untracked(self) -> str | None:
+        """Why the turn cannot be recorded, if so."""
+        if not self.main:
+            return Untracked.SIDE
+        if self.body.get("n") not in (None, 1):
+            return Untracked.N
+        if self.body.get("continue_final_message") or self.messages[-1].get("role") == "assistant":
+            return Untracked.PREFILL
+        return None
+
+    @property
+    def modified_logits(self) -> bool:
+        """True when the engine samples from other logits than the model's: its logprobs are then not the policy's."""
+        body = self.body
+        if any(body.get(name) for name in ("presence_penalty", "frequency_penalty", "logit_bias")):
+            return True
+        if self.repetition_penalty != 1.0 or any(body.get(name) is not None for name in _CONSTRAINTS):
+            return True
+        format_ = body.get("response_format")
+        if isinstance(format_, dict) and format_.get("type") not in (None, "text"):
+            return True
+        if body.get("tool_choice") not in (None, "none", "auto"):
+            return True
+        return any(_strict(tool) for tool in body.get("tools") or () if isinstance(tool, dict))
+
+    def hints(self) -> dict[str, str]:
+        """Fingerprints of what may tell two users apart; they narrow a session match and never make one."""
+        metadata = self.body.get("metadata")
+        values = {
+            "user": self.body.get("user"),
+            "cache": self.body.get("prompt_cache_key"),
+            "meta": metadata.get("user_id") if isinstance(metadata, dict) else None,
+        }
+        return {key: fingerprint(value)[:16] for key, value in values.items() if isinstance(value, str) and value}
+
+
+def parse(headers: Mapping[str, str], raw: bytes, *, default_main: bool) -> ChatRequest:
+    body = _object(raw)
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise bad_request("messages", "messages must be a non-empty list")
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise bad_request(f"messages[{index}]", f"messages[{index}] must be an object with a role")
+    stream = body.get("stream", False)
+    if not isinstance(stream, bool | None):
+        raise bad_request("stream", "stream must be true or false")
+    return ChatRequest(
+        body=body,
+        raw=raw,
+        messages=messages,
+        stream=bool(stream),
+        session=_name(headers.get("x-session-id"), body.get("session_id")),
+        main=_is_main(headers.get("x-turn-type"), body.get("turn_type"), default_main=default_main),
+        done=_is_true(headers.get("x-session-done"), body.get("session_done")),
+        opt_out=_is_true(headers.get("x-openclaw-no-train"), None),
+        idempotency_key=(headers.get("idempotency-key") or "")[:_MAX_NAME] or None,
+        is_retry=_count(headers.get("x-stainless-retry-count")) >= 1,
+        sampling=_sampling(body),
+        repetition_penalty=_number(body, "repetition_penalty", 1.0),
+    )
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise bad_request(None, f"the body is not JSON: {error}", code="invalid_json") from error
+    if not isinstance(body, dict):
+        raise bad_request(None, "the body must be a JSON object", code="invalid_json")
+    return body
+
+
+def _name(header: str | None, key: Any) -> str | None:
+    name = header if header else key
+    if name is None or name == "":
+        return None
+    if not isinstance(name, str) or len(name) > _MAX_NAME:
+        raise bad_request("session_id", f"X-Session-Id must be a string of at most {_MAX_NAME} characters")
+    return name
+
+
+def _is_main(header: str | None, key: Any, *, default_main: bool) -> bool:
+    kind = header if header else key
+    if kind is None or kind == "":
+        return default_main
+    word = kind.strip().lower() if isinstance(kind, str) else None
+    if word not in ("main", "side"):
+        raise bad_request("turn_type", "X-Turn-Type must be main or side")
+    return word == "main"
+
+
+def _is_true(header: str | None, key: Any) -> bool:
+    if header is not None:
+        return header.strip().lower() in _TRUE
+    return key is True or (isinstance(key, str | int) and str(key).strip().lower() in _TRUE)
+
+
+def _count(header: str | None) -> int:
+    return int(header) if header and header.isascii() and header.isdigit() else 0
+
+
+def _sampling(body: Mapping[str, Any]) -> wire.Sampling:
+    return wire.Sampling(
+        temperature=_number(body, "temperature", 1.0),
+        top_p=_number(body, "top_p", 1.0),
+        top_k=int(_number(body, "top_k", -1)),
+        min_p=_number(body, "min_p", 0.0),
+    )
+
+
+def _number(body: Mapping[str, Any], field: str, default: float) -> float:
+    value = body.get(field)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise bad_request(field, f"{field} must be a number")
+    return float(value)
+
+
+def _strict(tool: Mapping[str, Any]) -> bool:
+    function = tool.get("function")
+    return isinstance(function, dict) and function.get("strict") is True

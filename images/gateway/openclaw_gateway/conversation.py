@@ -1,0 +1,104 @@
+"""Which conversation a request continues, told from its messages alone.
+
+A *chain* is a running hash over normalised messages: turn k's chain covers its prompt and its answer, so a request
+whose messages start with both has that chain at one of its assistant messages. Normalised: role, text, names and
+arguments of tool calls; clients may send `null` for `""`, one text part for a string, or drop the reasoning.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+Message = Mapping[str, Any]
+START = b""
+_DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """The first `length` messages of a request, ending in an assistant message, and their chain."""
+
+    length: int
+    chain: bytes
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A request's messages as chains."""
+
+    prefixes: tuple[Prefix, ...]
+    """Longest first."""
+    chain: bytes
+    """Over all messages."""
+    tail_start: int
+    """Index after the last assistant message; 0 without one."""
+    tail: bytes
+    """Chain of the messages from `tail_start` on."""
+    marks: tuple[bytes, ...]
+    """Chain up to and including each message."""
+
+
+def extend(chain: bytes, message: Message) -> bytes:
+    """Chain of the messages before plus `message`."""
+    return blake2b(chain + _normalised(message), digest_size=_DIGEST_BYTES).digest()
+
+
+def outline(messages: Sequence[Message]) -> Outline:
+    prefixes: list[Prefix] = []
+    marks: list[bytes] = []
+    chain, tail, tail_start = START, START, 0
+    for index, message in enumerate(messages):
+        chain = extend(chain, message)
+        marks.append(chain)
+        if message.get("role") == "assistant":
+            prefixes.append(Prefix(index + 1, chain))
+            tail, tail_start = START, index + 1
+        else:
+            tail = extend(tail, message)
+    return Outline(tuple(reversed(prefixes)), chain, tail_start, tail, tuple(marks))
+
+
+def next_state(messages: Sequence[Message], start: int) -> list[Message]:
+    """Messages from `start` on, without a trailing assistant message (the client asks to continue it)."""
+    rest = list(messages[start:])
+    while rest and rest[-1].get("role") == "assistant":
+        rest.pop()
+    return rest
+
+
+def _normalised(message: Message) -> bytes:
+    role = message.get("role")
+    parts = ["system" if role == "developer" else str(role), text(message.get("content")).strip()]
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if isinstance(function, Mapping):
+            parts += [str(function.get("name")), _arguments(function.get("arguments"))]
+    return json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
+
+
+def text(content: Any) -> str:
+    """Text of a message's content; parts other than text count as their JSON."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "".join(_part(part) for part in content)
+    return json.dumps(content, sort_keys=True)
+
+
+def _part(part: Any) -> str:
+    if isinstance(part, Mapping) and isinstance(part.get("text"), str):
+        return str(part["text"])
+    return part if isinstance(part, str) else json.dumps(part, sort_keys=True)
+
+
+def _arguments(arguments: Any) -> str:
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            return str(arguments)
+    return json.dumps(arguments, sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,104 @@
+"""Errors as OpenAI clients read them: `{"error": {message, type, param, code}}` with a status and headers.
+
+openai-python retries 408, 409, 429 and 5xx twice and honours Retry-After up to 120 s; a permanent refusal therefore
+uses another status.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+PAUSED_MESSAGE = "submission paused for weight update"
+ENDPOINTS = "POST /v1/chat/completions, GET /v1/models, GET /v1/models/{id}"
+
+
+class ApiError(Exception):
+    """One refusal. `retry_after_sec` becomes a Retry-After header, in whole seconds."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = "invalid_request_error",
+        code: str | None = None,
+        param: str | None = None,
+        retry_after_sec: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.kind, self.code = status, message, kind, code
+        self.param, self.retry_after_sec = param, retry_after_sec
+
+    def body(self) -> dict[str, Any]:
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
+
+    def headers(self) -> dict[str, str]:
+        return {} if self.retry_after_sec is None else {"Retry-After": str(self.retry_after_sec)}
+
+    def frame(self) -> bytes:
+        """The same as an event, for a stream that has begun."""
+        return b"data: " + orjson.dumps(self.body()) + b"\n\n"
+
+
+def unauthorized(message: str) -> ApiError:
+    return ApiError(401, message, kind="authentication_error", code="invalid_api_key")
+
+
+def paused(retry_after_sec: int) -> ApiError:
+    return ApiError(503, PAUSED_MESSAGE, kind="server_error", code="paused", retry_after_sec=retry_after_sec)
+
+
+def bad_request(param: str | None, message: str, *, status: int = 400, code: str = "invalid_value") -> ApiError:
+    return ApiError(status, message, param=param, code=code)
+
+
+_REFUSALS: Mapping[str, str] = {
+    "staleness_bound": "too many turns are on their way to the trainer (maxHeadOffPolicyness)",
+    "queue_full": "the experience queue is full (queue.maxSize)",
+    "max_concurrent": "too many turns are generating (gateway.maxConcurrent)",
+}
+
+
+def too_many(code: str, retry_after_sec: int) -> ApiError:
+    return ApiError(429, _REFUSALS[code], kind="rate_limit_error", code=code, retry_after_sec=retry_after_sec)
+
+
+def store_down() -> ApiError:
+    return ApiError(
+        500, "the experience store cannot be written", kind="server_error", code="store_down", retry_after_sec=2
+    )
+
+
+def bad_gateway(message: str, code: str = "upstream_error") -> ApiError:
+    return ApiError(502, message, kind="server_error", code=code)
+
+
+def timed_out(message: str) -> ApiError:
+    return ApiError(504, message, kind="server_error", code="upstream_timeout")
+
+
+def not_found(path: str) -> ApiError:
+    return ApiError(404, f"no such endpoint: {path}; this server has {ENDPOINTS}", code="not_found")
+
+
+def no_model(name: str, served: str) -> ApiError:
+    return ApiError(404, f"model {name!r} does not exist; this server has {served!r}", code="model_not_found")
+
+
+def from_engine(status: int, payload: bytes) -> ApiError:
+    """An engine's refusal: its 4xx is the client's mistake in the engine's words, anything else is a bad gateway."""
+    message = _engine_words(payload) or f"the engine answered {status}"
+    if 400 <= status < 500 and status not in (401, 403, 404, 408, 429):
+        return bad_request(None, message, status=status, code="invalid_request")
+    return bad_gateway(f"the engine failed: {message}")
+
+
+def _engine_words(payload: bytes) -> str:
+    try:
+        parsed = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return payload[:300].decode("utf-8", "replace")
+    error = parsed.get("error", parsed) if isinstance(parsed, dict) else parsed
+    message = error.get("message") if isinstance(error, dict) else error
+    return str(message)[:2000]

@@ -1,0 +1,68 @@
+"""The engines and which one serves a session. Pure: probes and watches tell it what is, it decides.
+
+Rendezvous hashing keeps a session on one engine (its prefix is cached there); bounded load sends it to the next in
+its own order when that one is busier than its share. Engines of another version than the fleet's come last, engines
+that are not ready not at all.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+_LOAD_FACTOR = 1.25
+FAILURES_TO_EJECT = 3
+"""Probes in a row without any answer; a refused connection or a 503 ejects at once."""
+
+
+@dataclass(eq=False)
+class Engine:
+    """One SGLang at `address` (host:port)."""
+
+    address: str
+    ready: bool = False
+    version: str | None = None
+    """Its weight_version when last asked."""
+    verified_at: float = float("-inf")
+    """Monotonic time of that answer."""
+    in_flight: int = 0
+    failures: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}"
+
+
+class Fleet:
+    """Engines by address; addresses come and go, an engine with requests in flight is only forgotten."""
+
+    def __init__(self) -> None:
+        self.engines: dict[str, Engine] = {}
+
+    def set_addresses(self, addresses: Iterable[str]) -> None:
+        wanted = sorted(set(addresses))
+        self.engines = {address: self.engines.get(address) or Engine(address) for address in wanted}
+
+    def ready(self) -> list[Engine]:
+        return [engine for engine in self.engines.values() if engine.ready]
+
+    def choose(self, session: str, *, version: str | None, avoid: Engine | None = None) -> Engine | None:
+        """The engine for a session; None when none is ready. `avoid` is taken only if it is the only one."""
+        ready = self.ready()
+        others = [engine for engine in ready if engine is not avoid] or ready
+        preferred = [engine for engine in others if version is None or engine.version == version] or others
+        return pick(preferred, session)
+
+
+def pick(engines: Sequence[Engine], session: str) -> Engine | None:
+    """First in the session's own order that is below its bound: ceil(1.25 · (requests + 1) / engines)."""
+    if not engines:
+        return None
+    total = sum(engine.in_flight for engine in engines) + 1
+    bound = math.ceil(_LOAD_FACTOR * total / len(engines))
+    ordered = sorted(engines, key=lambda engine: _weight(session, engine.address), reverse=True)
+    return next((engine for engine in ordered if engine.in_flight < bound), ordered[0])
+
+
+def _weight(session: str, address: str) -> bytes:
+    return blake2b(f"{session}\x00{address}".encode(), digest_size=8).digest()

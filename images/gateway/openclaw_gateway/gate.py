@@ -1,0 +1,64 @@
+"""The pause as the request path meets it: refuse, or wait, and let nothing depart while it is on.
+
+Fed by the Lease watch and by the operator's post, whichever comes first; decides nothing itself (`pause` does).
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from openclaw_gateway import errors
+from openclaw_gateway.departures import Departure, Departures
+from openclaw_gateway.pause import Pause
+
+
+class Gate:
+    """`holds_requests`: wait for the end of a pause instead of refusing (weightSyncPause false)."""
+
+    def __init__(self, *, holds_requests: bool, now: Callable[[], float]) -> None:
+        self.pause = Pause()
+        self.departures = Departures()
+        self._holds_requests, self._now = holds_requests, now
+        self._on_change: Callable[[], None] = lambda: None
+        self._released = asyncio.Event()
+
+    def on_change(self, call: Callable[[], None]) -> None:
+        """Call when a pause begins, and when one ends: engines may then have another version."""
+        self._on_change = call
+
+    def hold(self, epoch: int, duration_sec: float, age_sec: float = 0.0) -> None:
+        if self.pause.hold(epoch, duration_sec, self._now(), age_sec=age_sec):
+            self._released = asyncio.Event()
+            self._on_change()
+
+    def release(self, epoch: int, serving_version: str | None) -> None:
+        before = self.pause.epoch
+        ended = self.pause.release(epoch, serving_version, self._now())
+        if ended or self.pause.epoch != before:
+            self._on_change()
+        if not self.is_on():
+            self._released.set()
+
+    def is_on(self) -> bool:
+        return self.pause.is_on(self._now())
+
+    def refusal(self) -> errors.ApiError:
+        return errors.paused(self.pause.retry_after(self._now()))
+
+    async def enter(self) -> None:
+        """Pass, or raise ApiError 503; or wait for the end of the pause, which its expiry bounds."""
+        while self.is_on():
+            if not self._holds_requests:
+                raise self.refusal()
+            await self._over()
+
+    async def depart(self) -> Departure:
+        """The last check before a request is sent. ApiError 503 when a pause began since `enter`."""
+        await self.enter()
+        return self.departures.enter()
+
+    async def _over(self) -> None:
+        try:
+            async with asyncio.timeout(self.pause.remaining(self._now())):
+                await self._released.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,190 @@
+"""Puts the gateway together and runs it: two servers, a writer thread and the loops, in one process.
+
+```
+ loops: public server · internal server · store writer (watched) · probes · upkeep every 2 s
+        in a cluster also: Lease watch · EndpointSlice watch
+```
+Each of them that ends takes the process down, and Kubernetes starts it again.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from dataclasses import dataclass
+
+import uvicorn
+
+from openclaw_core import tasks
+from openclaw_core.config.components import GatewayConfig
+from openclaw_core.kube import Kube
+from openclaw_gateway import internal_api, upstream
+from openclaw_gateway.chat import Chat, ChatSettings
+from openclaw_gateway.engine_watch import EngineWatch
+from openclaw_gateway.fleet import Fleet
+from openclaw_gateway.gate import Gate
+from openclaw_gateway.lease_watch import LeaseWatch
+from openclaw_gateway.metrics import Metrics
+from openclaw_gateway.probes import Probes
+from openclaw_gateway.public_app import PublicApp
+from openclaw_gateway.settings import Settings
+from openclaw_gateway.store.store import Store
+from openclaw_gateway.store.transaction import Policy
+from openclaw_gateway.store.writer import StoreUnavailableError
+
+_log = logging.getLogger(__name__)
+UPKEEP_EVERY_SEC = 2.0
+_DRAIN_SEC = 25
+_KEEP_ALIVE_SEC = 120  # longer than any ingress keeps its side open
+
+
+@dataclass
+class Gateway:
+    """The parts of one gateway, wired; tests use them without a server."""
+
+    public: PublicApp
+    internal: object
+    store: Store
+    gate: Gate
+    fleet: Fleet
+    probes: Probes
+    metrics: Metrics
+    store_up: bool = True
+
+
+@contextlib.asynccontextmanager
+async def gateway(config: GatewayConfig, settings: Settings) -> AsyncIterator[Gateway]:
+    """Open the store, wire the parts, close everything at the end. Loops are the caller's."""
+    now = asyncio.get_running_loop().time
+    incarnation = f"{settings.pod_name[:40]}-{uuid.uuid4().hex[:8]}"
+    store = await Store.open(settings.experience_dir, Policy.of(config), incarnation)
+    fleet, metrics = Fleet(), Metrics()
+    fleet.set_addresses(settings.engines)
+    async with upstream.http_session() as http:
+        gate = Gate(holds_requests=not config.weight_sync_pause, now=now)
+        probes = Probes(fleet, http, is_paused=gate.is_on, now=now)
+        gate.on_change(probes.distrust)
+        engines = upstream.Upstream(http, gate, probes, lambda: gate.pause.serving_version)
+        chat = Chat(_chat_settings(config, settings), store, gate, engines, probes, metrics)
+        parts = Gateway(
+            public=PublicApp(
+                chat,
+                served_name=config.served_name,
+                api_key=settings.api_key,
+                created=int(time.time()),
+                ready=lambda: parts.store_up,
+                render_metrics=lambda: _scrape(parts),
+            ),
+            internal=internal_api.build(
+                store, gate, fleet, metrics, token=settings.token, pod_uid=settings.pod_uid, now=now
+            ),
+            store=store,
+            gate=gate,
+            fleet=fleet,
+            probes=probes,
+            metrics=metrics,
+        )
+        try:
+            yield parts
+        finally:
+            await store.close()
+
+
+async def run(config: GatewayConfig, settings: Settings, stop: asyncio.Event) -> None:
+    """Serve until `stop` is set; raises when a loop dies."""
+    async with contextlib.AsyncExitStack() as stack:
+        parts = await stack.enter_async_context(gateway(config, settings))
+        servers = [
+            server(parts.public, config.host, config.port),
+            server(parts.internal, config.host, settings.internal_port),
+        ]
+        drained = asyncio.Event()
+        loops: dict[str, Awaitable[object]] = {
+            "servers": _serve(servers, stop, drained),
+            "store writer": parts.store.watch(),
+            "probes": parts.probes.run(),
+            "upkeep": upkeep(parts),
+        }
+        if settings.kubernetes:
+            kube = await stack.enter_async_context(Kube.in_cluster())
+            where = {"namespace": config.namespace, "training": config.training}
+            loops["Lease watch"] = LeaseWatch(kube, parts.gate, **where).run()
+            if not settings.engines:
+                loops["engine watch"] = EngineWatch(kube, parts.fleet.set_addresses, **where).run()
+        _log.info("the gateway serves %s on port %d", config.served_name, config.port)
+        await tasks.run_all(loops, stop=drained)
+
+
+async def _serve(servers: Sequence[uvicorn.Server], stop: asyncio.Event, drained: asyncio.Event) -> None:
+    """Serve until told to stop, then let streams finish (≤ 25 s) while the store and its loops still run."""
+    serving = [asyncio.ensure_future(server.serve()) for server in servers]
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([*serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        for server in servers:
+            server.should_exit = True
+        await asyncio.gather(*serving)
+        if stop.is_set():
+            drained.set()
+            await asyncio.sleep(_DRAIN_SEC)  # `run_all` ends this
+    finally:
+        stopping.cancel()
+        for task in serving:
+            task.cancel()
+
+
+async def upkeep(parts: Gateway) -> None:
+    """Idle sessions, leases, heartbeats. A store that fails makes the gateway unready until it works again."""
+    while True:
+        try:
+            await parts.store.upkeep()
+            parts.store_up = True
+        except StoreUnavailableError as error:
+            _log.error("the experience store failed: %s", error)
+            parts.store_up = False
+        await asyncio.sleep(UPKEEP_EVERY_SEC)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: this process has one place for them."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _chat_settings(config: GatewayConfig, settings: Settings) -> ChatSettings:
+    return ChatSettings(
+        served_name=config.served_name,
+        api_key=settings.api_key,
+        default_main=config.gateway.default_turn_type == "main",
+        blocks_when_full=config.queue.drop_policy == "block",
+        block_timeout_sec=config.block_timeout_sec,
+        serve_when_store_down=config.gateway.on_store_down == "serveUntracked",
+    )
+
+
+async def _scrape(parts: Gateway) -> bytes:
+    """Metrics, without the store's numbers while it fails."""
+    try:
+        stats = await parts.store.stats(parts.metrics.refusals)
+    except StoreUnavailableError:
+        stats = None
+    return parts.metrics.render(stats, paused=parts.gate.is_on())
+
+
+def server(app: object, host: str, port: int) -> uvicorn.Server:
+    config = uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        host=host,
+        port=port,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_SEC,
+        timeout_graceful_shutdown=_DRAIN_SEC,
+    )
+    return _Server(config)

@@ -1,0 +1,75 @@
+"""When submissions are paused: holds seen, their expiry on the monotonic clock, releases. Pure.
+
+Rules, so that skewed clocks, a dead operator or a lost API server can only fail open:
+- A hold counts from first sight of its epoch, once; seeing it again extends nothing.
+- At first sight a hold that is long past is ignored: what is left of it is at most its length, less its age beyond
+  the clock skew we allow for.
+- An epoch is never reused: whatever speaks of an older one than the newest seen is stale news.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+CLOCK_SKEW_SEC = 5.0
+_REMEMBERED = 5
+
+
+@dataclass(frozen=True)
+class _Hold:
+    epoch: int
+    began_at: float
+    ends_at: float
+
+
+class Pause:
+    """State of one gateway. All times are the caller's monotonic clock, in seconds."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        """Newest epoch seen."""
+        self.serving_version: str | None = None
+        """Version the operator says the fleet serves."""
+        self._hold: _Hold | None = None
+        self._released = -1
+        self._lengths: deque[float] = deque(maxlen=_REMEMBERED)
+
+    def hold(self, epoch: int, duration_sec: float, now: float, *, age_sec: float = 0.0) -> bool:
+        """A hold was seen; `age_sec` by the wall clock, 0 when told directly. True when it began a pause."""
+        if epoch <= self._released or epoch < self.epoch or (self._hold is not None and epoch == self._hold.epoch):
+            return False
+        left = duration_sec - max(0.0, age_sec - CLOCK_SKEW_SEC)
+        self.epoch = epoch
+        if left <= 0:
+            self._released = epoch
+            return False
+        self._hold = _Hold(epoch, now, now + min(left, duration_sec))
+        return True
+
+    def release(self, epoch: int, serving_version: str | None, now: float) -> bool:
+        """The hold of `epoch` (and every older one) is over. True when that ended a pause."""
+        if epoch < self.epoch:
+            return False
+        self.epoch, self._released = epoch, epoch
+        self.serving_version = serving_version or self.serving_version
+        ended = self._hold
+        self._hold = None
+        if ended is not None and now < ended.ends_at:
+            self._lengths.append(now - ended.began_at)
+            return True
+        return False
+
+    def remaining(self, now: float) -> float:
+        """Seconds of pause left at most; 0 when submissions run."""
+        return max(0.0, self._hold.ends_at - now) if self._hold is not None else 0.0
+
+    def is_on(self, now: float) -> bool:
+        return self.remaining(now) > 0
+
+    def retry_after(self, now: float) -> int:
+        """Whole seconds a client should wait: as long as recent holds took, at most what is left of this one."""
+        if self._hold is None:
+            return 1
+        usual = max(self._lengths, default=1.0)
+        left = self.remaining(now)
+        expected = usual - (now - self._hold.began_at)
+        return max(1, min(120, int(min(left, max(expected, 0.0)) + 0.999)))

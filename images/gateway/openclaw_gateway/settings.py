@@ -1,0 +1,77 @@
+"""What the gateway takes from its environment: secrets, identity, and how it runs without Kubernetes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from openclaw_core import names
+from openclaw_core.config.components import ConfigError
+
+ENV_KUBERNETES = "OPENCLAW_KUBERNETES"
+"""`off`: no API server; engines come from OPENCLAW_ENGINES and pauses only by the operator's post."""
+ENV_ENGINES = "OPENCLAW_ENGINES"
+"""`host:port,host:port`: engines by hand instead of from EndpointSlices."""
+ENV_EXPERIENCE_DIR = "OPENCLAW_EXPERIENCE_DIR"
+"""Directory of the SQLite file; default the mounted volume."""
+ENV_INTERNAL_PORT = "OPENCLAW_INTERNAL_PORT"
+"""Internal port, where the default one is taken."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    token: str = field(repr=False)
+    """Bearer token of the internal port."""
+    api_key: str | None = field(repr=False)
+    """Key clients must send; None: no authentication."""
+    kubernetes: bool
+    engines: tuple[str, ...]
+    experience_dir: Path
+    internal_port: int
+    pod_name: str
+    pod_uid: str
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> "Settings":
+        """ConfigError names the variable that is missing or wrong, never a value that is secret."""
+        token = environ.get(names.ENV_GATEWAY_TOKEN, "").strip()
+        if not token:
+            raise ConfigError(f"environment variable {names.ENV_GATEWAY_TOKEN} is empty: the internal port needs it")
+        kubernetes = environ.get(ENV_KUBERNETES, "on").strip().lower() not in ("off", "0", "false", "no")
+        engines = _addresses(environ.get(ENV_ENGINES, ""))
+        if not kubernetes and not engines:
+            raise ConfigError(f"{ENV_KUBERNETES} is off: name the engines in {ENV_ENGINES}, e.g. 127.0.0.1:8000")
+        return cls(
+            token=token,
+            api_key=_key(environ),
+            kubernetes=kubernetes,
+            engines=engines,
+            experience_dir=Path(environ.get(ENV_EXPERIENCE_DIR) or names.EXPERIENCE_DIR),
+            internal_port=_port(environ.get(ENV_INTERNAL_PORT) or str(names.PORT_GATEWAY_INTERNAL)),
+            pod_name=environ.get(names.ENV_POD_NAME, "gateway"),
+            pod_uid=environ.get(names.ENV_POD_UID, ""),
+        )
+
+
+def _key(environ: Mapping[str, str]) -> str | None:
+    """None only when the variable is absent: an empty key is a mistake, not an open door."""
+    value = environ.get(names.ENV_GATEWAY_API_KEY)
+    if value is None:
+        return None
+    if not value.strip():
+        raise ConfigError(f"environment variable {names.ENV_GATEWAY_API_KEY} is empty: put the clients' key into it")
+    return value.strip()
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    addresses = tuple(word.strip() for word in text.split(",") if word.strip())
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise ConfigError(f"{ENV_ENGINES} has {address!r}, which is not host:port")
+    return addresses
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or not 0 < int(text) < 65536:
+        raise ConfigError(f"{ENV_INTERNAL_PORT} is {text!r}, which is not a port")
+    return int(text)

@@ -1,0 +1,125 @@
+"""The store as the rest of the gateway sees it: one coroutine per operation, committed when it returns."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from openclaw_core import wire
+from openclaw_gateway.store import judging, samples, stats, turns, upkeep
+from openclaw_gateway.store.sessions import Arrival
+from openclaw_gateway.store.transaction import Policy, Topic
+from openclaw_gateway.store.turns import Admission, Finished
+from openclaw_gateway.store.writer import Writer, sqlite_engine
+
+FILE_NAME = "experience.db"
+_LOOK_AGAIN_SEC = 1.0  # leases run out without a commit of their own
+
+
+class Store:
+    """`gateway` names this incarnation; no other process uses the SQLite file."""
+
+    def __init__(self, writer: Writer, policy: Policy, gateway: str) -> None:
+        self._writer, self._policy, self.gateway = writer, policy, gateway
+
+    @classmethod
+    async def open(
+        cls, directory: Path | None, policy: Policy, gateway: str, *, clock: Callable[[], float] = time.time
+    ) -> "Store":
+        """Open or make the database; turns that generated when its last gateway died become dropped(gateway_lost)."""
+        engine = sqlite_engine(directory / FILE_NAME if directory else None)
+        store = cls(Writer(engine, clock=clock), policy, gateway)
+        await store._writer.run(partial(turns.lose, everything=True))
+        return store
+
+    async def close(self) -> None:
+        await self._writer.close()
+
+    async def watch(self) -> None:
+        """Raises when the writer thread is dead."""
+        await self._writer.watch()
+
+    async def arrive(self, arrival: Arrival) -> Admission:
+        return await self._writer.run(lambda tx: turns.arrive(tx, arrival, self._policy))
+
+    async def wait_for_room(self, arrival: Arrival, timeout_sec: float) -> Admission:
+        """Try again at every place that comes free (dropPolicy block), until the timeout; then the last refusal."""
+        deadline = asyncio.get_running_loop().time() + timeout_sec
+        pulse = self._writer.pulse(Topic.CAPACITY)
+        while True:
+            seen = pulse.count
+            admission = await self._writer.run(lambda tx: turns.admit(tx, arrival, self._policy))
+            left = deadline - asyncio.get_running_loop().time()
+            if not isinstance(admission, turns.Refused) or left <= 0:
+                return admission
+            await pulse.wait_past(seen, min(left, _LOOK_AGAIN_SEC))
+
+    async def finish(self, turn_id: int, finished: Finished) -> str | None:
+        return await self._writer.run(lambda tx: turns.finish(tx, turn_id, finished, self._policy))
+
+    async def withdraw(self, turn_id: int) -> None:
+        await self._writer.run(lambda tx: turns.withdraw(tx, turn_id))
+
+    async def count_untracked(self, reason: str) -> None:
+        await self._writer.run(lambda tx: turns.count_untracked(tx, reason))
+
+    async def end_session(self, owner: str, name: str) -> None:
+        """The client ends a session with a request that is not a turn of it."""
+        await self._writer.run(lambda tx: turns.end_session(tx, owner, name))
+
+    async def lease_turns(self, request: wire.LeaseTurns) -> wire.LeasedTurns:
+        """Long poll: at least one turn, or none after `wait_sec`."""
+        deadline = asyncio.get_running_loop().time() + request.wait_sec
+        pulse = self._writer.pulse(Topic.JUDGE)
+        while True:
+            seen = pulse.count
+            leased = await self._writer.run(lambda tx: judging.lease(tx, request, self._policy))
+            left = deadline - asyncio.get_running_loop().time()
+            if leased or left <= 0:
+                return wire.LeasedTurns(turns=leased)
+            await pulse.wait_past(seen, min(left, _LOOK_AGAIN_SEC))
+
+    async def score(self, request: wire.ScoreTurn) -> wire.Accepted:
+        return wire.Accepted(ids=await self._writer.run(lambda tx: judging.score(tx, request, self._policy)))
+
+    async def extend_turns(self, request: wire.ExtendTurns) -> wire.Accepted:
+        return wire.Accepted(ids=await self._writer.run(lambda tx: judging.extend(tx, request)))
+
+    async def drop_turn(self, request: wire.DropTurn) -> wire.Accepted:
+        return wire.Accepted(ids=await self._writer.run(lambda tx: judging.drop(tx, request)))
+
+    async def release_turns(self, request: wire.ReleaseTurns) -> wire.Accepted:
+        return wire.Accepted(ids=await self._writer.run(lambda tx: judging.release(tx, request)))
+
+    async def lease_samples(self, request: wire.LeaseSamples) -> wire.LeasedSamples:
+        """Long poll: a batch, or nothing after `wait_sec`. Raises OldEpochError."""
+        deadline = asyncio.get_running_loop().time() + request.wait_sec
+        pulse = self._writer.pulse(Topic.QUEUE)
+        while True:
+            seen = pulse.count
+            leased = await self._writer.run(lambda tx: samples.lease(tx, request, self._policy))
+            left = deadline - asyncio.get_running_loop().time()
+            if leased is not None:
+                return leased
+            if left <= 0:
+                return wire.LeasedSamples(lease="", samples=[])
+            await pulse.wait_past(seen, min(left, _LOOK_AGAIN_SEC))
+
+    async def ack(self, request: wire.AckSamples) -> wire.Accepted:
+        return wire.Accepted(ids=await self._writer.run(lambda tx: samples.ack(tx, request)))
+
+    async def extend_samples(self, request: wire.ExtendSamples) -> wire.Accepted:
+        return wire.Accepted(ids=await self._writer.run(lambda tx: samples.extend(tx, request)))
+
+    async def release_samples(self, request: wire.ReleaseSamples) -> wire.Accepted:
+        return wire.Accepted(ids=await self._writer.run(lambda tx: samples.release(tx, request)))
+
+    async def drop_samples(self, request: wire.DropSamples) -> wire.Accepted:
+        return wire.Accepted(ids=await self._writer.run(lambda tx: samples.drop(tx, request)))
+
+    async def stats(self, refused: Mapping[str, int]) -> wire.Stats:
+        return await self._writer.run(lambda tx: stats.stats(tx, self._policy, refused))
+
+    async def upkeep(self) -> None:
+        await self._writer.run(lambda tx: upkeep.upkeep(tx, self._policy, self.gateway))

@@ -1,0 +1,105 @@
+"""What an operation of the store gets: a connection, the time, and two things to leave behind."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from sqlalchemy import Connection, Row, insert, select, update
+
+from openclaw_core.config.components import GatewayConfig
+from openclaw_gateway.store.schema import counters
+
+AnyRow: TypeAlias = Row[*tuple[Any, ...]]
+"""A row of a query, columns by name."""
+
+SERVED, RECORDED, TRAINED = "served", "recorded", "trained"
+TRAINER_EPOCH = "trainer_epoch"
+
+
+class Topic(StrEnum):
+    """What waiters wait for."""
+
+    CAPACITY = "capacity"
+    JUDGE = "judge"
+    QUEUE = "queue"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The bounds of a training, as the operations need them."""
+
+    max_head_off_policyness: int
+    rollout_batch_size: int
+    max_concurrent: int
+    max_size: int
+    drop_policy: str
+    on_stale: str
+    next_state_grace_sec: float
+    session_idle_sec: float
+    fire_on_turn_end: bool
+    judge_in_order: bool
+    judge_slots: int
+    """Turns leased to judges at once; each takes `votes` of the `judgeConcurrency` open requests."""
+
+    @classmethod
+    def of(cls, config: GatewayConfig) -> "Policy":
+        return cls(
+            max_head_off_policyness=config.max_head_off_policyness,
+            rollout_batch_size=config.rollout_batch_size,
+            max_concurrent=config.gateway.max_concurrent,
+            max_size=config.queue.max_size,
+            drop_policy=config.queue.drop_policy,
+            on_stale=config.on_stale,
+            next_state_grace_sec=config.gateway.next_state_grace_sec,
+            session_idle_sec=config.gateway.session_idle_sec,
+            fire_on_turn_end=config.fire_on_turn_end,
+            judge_in_order=config.judging_mode == "sync",
+            judge_slots=max(1, config.judge_concurrency // config.votes),
+        )
+
+
+@dataclass
+class Transaction:
+    """One operation's view. Counter changes are written with the commit, topics wake waiters after it."""
+
+    connection: Connection
+    now: float
+    counts: Counter[str] = field(default_factory=Counter)
+    touched: set[Topic] = field(default_factory=set)
+
+    def count(self, name: str, change: int = 1) -> None:
+        self.counts[name] += change
+
+    def flush(self) -> None:
+        """Add the changes to the counters, in the same commit as the rows they count."""
+        for name, change in self.counts.items():
+            if change:
+                add(self.connection, name, change)
+        self.counts.clear()
+
+
+def add(connection: Connection, name: str, change: int) -> None:
+    changed = connection.execute(
+        update(counters).where(counters.c.name == name).values(value=counters.c.value + change)
+    )
+    if changed.rowcount == 0:
+        connection.execute(insert(counters).values(name=name, value=change))
+
+
+def read(connection: Connection) -> dict[str, int]:
+    """Every counter by name."""
+    return {row.name: row.value for row in connection.execute(select(counters))}
+
+
+def dropped(reason: str) -> str:
+    """Name of the counter of a drop reason."""
+    return f"dropped:{reason}"
+
+
+def untracked(reason: str) -> str:
+    return f"untracked:{reason}"
+
+
+def scored(score: int) -> str:
+    return f"score:{score}"

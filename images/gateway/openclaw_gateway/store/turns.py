@@ -1,0 +1,307 @@
+"""A turn's life at the gateway: begin, finish, withdraw. One transaction each; the first decides admission."""
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import orjson
+from sqlalchemy import ColumnElement, and_, delete, func, insert, or_, select, update
+
+from openclaw_core import staleness, wire
+from openclaw_gateway.store import opt_outs, sessions
+from openclaw_gateway.store.schema import LIVE, Drop, State, Untracked, contents, turns
+from openclaw_gateway.store.sessions import Arrival
+from openclaw_gateway.store.transaction import RECORDED, SERVED, AnyRow, Policy, Topic, Transaction, dropped, untracked
+
+HEARTBEAT_SEC = 20.0
+_LOST_AFTER_SEC = 90.0  # a generating turn without a heartbeat for this long lost its gateway
+
+
+class Refusal(StrEnum):
+    """Why a main turn is answered 429."""
+
+    STALENESS_BOUND = "staleness_bound"
+    QUEUE_FULL = "queue_full"
+    MAX_CONCURRENT = "max_concurrent"
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Admitted: the turn is recorded from here on."""
+
+    turn_id: int
+    session: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Unrecorded:
+    """Serve it, and count it under this reason when it is served."""
+
+    reason: str
+    session: str | None
+
+
+@dataclass(frozen=True)
+class Refused:
+    code: Refusal
+    session: str | None
+
+
+Admission = Begun | Unrecorded | Refused
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What the engine sampled: its own ids and logprobs, equally long, and who sampled which part."""
+
+    prompt_ids: Sequence[int]
+    output_ids: Sequence[int]
+    logprobs: Sequence[float]
+    spans: Sequence[wire.Span]
+    sampling: wire.Sampling
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The end of a turn. Without `drop` it has a recording and waits for its next state."""
+
+    messages: Sequence[Any]
+    response: dict[str, Any] | None
+    chain: bytes | None
+    recording: Recording | None
+    drop: str | None = None
+
+
+def arrive(tx: Transaction, arrival: Arrival, policy: Policy) -> Admission:
+    """Session match → next state of the turn before → admission → begin turn.
+
+    The next state is attached even if the request is then refused: it has been said.
+    """
+    matched = sessions.match(tx, arrival)
+    session = matched.row
+    if opt_outs.applies(tx, arrival):
+        return Unrecorded(Untracked.OPT_OUT, None)
+    if session is not None:
+        sessions.attach_next_state(tx, arrival, session, policy)
+        sessions.touch(tx, session.id, done=arrival.done)
+        if arrival.done:
+            sessions.end(tx, turns.c.session_id == session.id)
+    name = session.name if session is not None else arrival.session
+    if arrival.untracked is not None:
+        return Unrecorded(arrival.untracked, name)
+    return admit(tx, arrival, policy, matched)
+
+
+def admit(tx: Transaction, arrival: Arrival, policy: Policy, matched: sessions.Matched | None = None) -> Admission:
+    """The second half of `arrive`; called alone by a submission that waited for a place."""
+    matched = matched if matched is not None else sessions.match(tx, arrival)
+    name = matched.row.name if matched.row is not None else arrival.session
+    earlier = matched.retried
+    if earlier is not None and not _replaceable(earlier):
+        return Unrecorded(Untracked.REPLACED, name)
+    refusal = _refusal(tx, policy, except_turn=earlier.id if earlier is not None else 0)
+    if refusal is not None and refusal is not Refusal.MAX_CONCURRENT and policy.on_stale == "serveUntracked":
+        return Unrecorded(Untracked.QUEUE_FULL if refusal is Refusal.QUEUE_FULL else Untracked.STALE, name)
+    if refusal is not None:
+        return Refused(refusal, name)
+    session = matched.row if matched.row is not None else sessions.create(tx, arrival)
+    number = earlier.number if earlier is not None else sessions.next_number(tx, session)
+    if earlier is not None:
+        _replace(tx, earlier)
+    return _begin(tx, arrival, policy, session, number)
+
+
+def finish(tx: Transaction, turn_id: int, finished: Finished, policy: Policy) -> str | None:
+    """Commit the answer. The drop reason, or None when the turn lives on. A turn that is gone meanwhile stays so."""
+    row = tx.connection.execute(select(turns.c.state, turns.c.session_id).where(turns.c.id == turn_id)).first()
+    if row is None or row.state != State.GENERATING:
+        return None
+    reason = _drop_reason(finished, ended=sessions.is_done(tx, row.session_id))
+    values: dict[str, Any] = {"chain": finished.chain, "grace_until": tx.now + policy.next_state_grace_sec}
+    if reason is None and finished.recording is not None:
+        values["state"] = State.NEXT_STATE
+        _keep(tx, turn_id, finished, finished.recording)
+    else:
+        values |= {"state": State.DROPPED, "reason": reason}
+        tx.count(dropped(reason or Drop.NO_IDS))
+        tx.touched.add(Topic.CAPACITY)
+    tx.connection.execute(update(turns).where(turns.c.id == turn_id).values(**values))
+    sessions.seen(tx, row.session_id)
+    return reason
+
+
+def withdraw(tx: Transaction, turn_id: int) -> None:
+    """Undo `begin` for a turn that was never sent to an engine, or refused by it as the client's mistake."""
+    gone = tx.connection.execute(delete(turns).where(turns.c.id == turn_id, turns.c.state == State.GENERATING))
+    if gone.rowcount:
+        tx.count(SERVED, -1)
+        tx.count(RECORDED, -1)
+        tx.touched.add(Topic.CAPACITY)
+
+
+def count_untracked(tx: Transaction, reason: str) -> None:
+    tx.count(SERVED)
+    tx.count(untracked(reason))
+
+
+def end_session(tx: Transaction, owner: str, name: str) -> None:
+    row = sessions.by_name(tx, owner, name)
+    if row is not None:
+        sessions.touch(tx, row.id, done=True)
+        sessions.end(tx, turns.c.session_id == row.id)
+
+
+def heartbeat(tx: Transaction, gateway: str) -> None:
+    """Keep this incarnation's generating turns alive."""
+    tx.connection.execute(
+        update(turns)
+        .where(turns.c.state == State.GENERATING, turns.c.gateway == gateway)
+        .values(alive_until=tx.now + _LOST_AFTER_SEC)
+    )
+
+
+def backlog(tx: Transaction, except_turn: int = 0) -> staleness.Backlog:
+    """Turns on their way to the trainer; those that wait for others count only for their grace."""
+    at_work = turns.c.state.in_((State.GENERATING, State.QUEUED, State.LEASED))
+    rows = tx.connection.execute(
+        select(turns.c.state, func.count().label("many"))
+        .where(
+            turns.c.state.in_(LIVE),
+            or_(at_work, turns.c.fire.is_(True), turns.c.grace_until > tx.now),
+            turns.c.id != except_turn,
+        )
+        .group_by(turns.c.state)
+    )
+    many = {row.state: int(row.many) for row in rows}
+    return staleness.Backlog(
+        generating=many.get(State.GENERATING, 0),
+        waiting=many.get(State.NEXT_STATE, 0) + many.get(State.JUDGE, 0),
+        queued=many.get(State.QUEUED, 0),
+        leased=many.get(State.LEASED, 0),
+    )
+
+
+def room(backlog_now: staleness.Backlog, policy: Policy) -> int:
+    return staleness.capacity(
+        backlog_now,
+        max_head_off_policyness=policy.max_head_off_policyness,
+        rollout_batch_size=policy.rollout_batch_size,
+        max_concurrent=policy.max_concurrent,
+    )
+
+
+def drop_oldest_queued(tx: Transaction) -> bool:
+    """Make room in a full queue; False when everything queued is leased."""
+    oldest = select(turns.c.id).where(turns.c.state == State.QUEUED).order_by(turns.c.ready_at, turns.c.id).limit(1)
+    row = tx.connection.execute(oldest).first()
+    if row is None:
+        return False
+    drop_turns(tx, [row.id], Drop.QUEUE_FULL)
+    return True
+
+
+def drop_turns(tx: Transaction, ids: Sequence[int], reason: str) -> None:
+    """End these live turns under a reason; the caller has checked that it may."""
+    if not ids:
+        return
+    tx.connection.execute(
+        update(turns)
+        .where(turns.c.id.in_(ids))
+        .values(state=State.DROPPED, reason=reason, lease=None, lease_until=None)
+    )
+    tx.count(dropped(reason), len(ids))
+    sessions.forget_contents(tx, ids)
+    tx.touched.add(Topic.CAPACITY)
+
+
+def is_full(tx: Transaction, policy: Policy) -> bool:
+    """True when `queue.maxSize` samples wait or are being trained."""
+    where: ColumnElement[bool] = turns.c.state.in_((State.QUEUED, State.LEASED))
+    many = tx.connection.execute(select(func.count()).select_from(turns).where(where)).scalar_one()
+    return int(many) >= policy.max_size
+
+
+def _refusal(tx: Transaction, policy: Policy, except_turn: int) -> Refusal | None:
+    if is_full(tx, policy) and not (policy.drop_policy == "dropOldest" and drop_oldest_queued(tx)):
+        return Refusal.QUEUE_FULL
+    now = backlog(tx, except_turn)
+    if now.generating >= policy.max_concurrent:
+        return Refusal.MAX_CONCURRENT
+    return Refusal.STALENESS_BOUND if room(now, policy) <= 0 else None
+
+
+def _replaceable(earlier: AnyRow) -> bool:
+    return earlier.lease is None and earlier.state not in (State.LEASED, State.TRAINED)
+
+
+def _replace(tx: Transaction, earlier: AnyRow) -> None:
+    """The earlier attempt is served but no turn any more; a stream of it that still runs finds nothing to finish."""
+    tx.connection.execute(delete(turns).where(turns.c.id == earlier.id))
+    sessions.forget_contents(tx, [earlier.id])
+    if earlier.state == State.DROPPED:
+        tx.count(dropped(earlier.reason), -1)
+    tx.count(RECORDED, -1)
+    tx.count(untracked(Untracked.REPLACED))
+
+
+def _begin(tx: Transaction, arrival: Arrival, policy: Policy, session: AnyRow, number: int) -> Begun:
+    row = {
+        "session_id": session.id,
+        "owner": arrival.owner,
+        "session": session.name,
+        "number": number,
+        "state": State.GENERATING,
+        "gateway": arrival.gateway,
+        "alive_until": tx.now + _LOST_AFTER_SEC,
+        "body_hash": arrival.body_hash,
+        "idempotency_key": arrival.idempotency_key,
+        "hints": orjson.dumps(arrival.hints).decode(),
+        "tail": arrival.outline.tail,
+        "began_at": tx.now,
+        "grace_until": tx.now + policy.next_state_grace_sec,
+        "fire": False,
+    }
+    key = tx.connection.execute(insert(turns).values(**row)).inserted_primary_key
+    tx.count(SERVED)
+    tx.count(RECORDED)
+    return Begun(turn_id=key[0] if key else 0, session=session.name, number=number)
+
+
+def _drop_reason(finished: Finished, *, ended: bool) -> str | None:
+    if finished.drop in (Drop.CLIENT_GONE, Drop.UPSTREAM_ERROR):
+        return finished.drop
+    if ended:
+        return Drop.FINAL
+    return finished.drop if finished.drop or finished.recording else Drop.NO_IDS
+
+
+def _keep(tx: Transaction, turn_id: int, finished: Finished, recording: Recording) -> None:
+    tx.connection.execute(
+        insert(contents).values(
+            turn_id=turn_id,
+            messages=orjson.dumps(list(finished.messages)),
+            response=orjson.dumps(finished.response),
+            prompt_ids=array("i", recording.prompt_ids).tobytes(),
+            output_ids=array("i", recording.output_ids).tobytes(),
+            logprobs=array("d", recording.logprobs).tobytes(),
+            spans=orjson.dumps([span.model_dump() for span in recording.spans]),
+            sampling=orjson.dumps(recording.sampling.model_dump()),
+        )
+    )
+
+
+def lose(tx: Transaction, *, everything: bool) -> int:
+    """Generating turns whose gateway is gone become dropped(gateway_lost); `everything`: nobody else runs."""
+    late = turns.c.state == State.GENERATING
+    if not everything:
+        late = and_(late, turns.c.alive_until <= tx.now)
+    rows = tx.connection.execute(
+        update(turns).where(late).values(state=State.DROPPED, reason=Drop.GATEWAY_LOST).returning(turns.c.id)
+    ).all()
+    tx.count(dropped(Drop.GATEWAY_LOST), len(rows))
+    if rows:
+        tx.touched.add(Topic.CAPACITY)
+    return len(rows)

@@ -1,0 +1,45 @@
+"""What time does to the store: sessions go idle, leases run out, ended turns are forgotten.
+
+Each step is bounded, so that upkeep never holds the writer for long.
+"""
+
+from sqlalchemy import delete, select
+
+from openclaw_gateway.store import judging, opt_outs, samples
+from openclaw_gateway.store import sessions as life
+from openclaw_gateway.store import turns as turn_life
+from openclaw_gateway.store.schema import ENDED, LIVE, contents, next_states, sessions, turns
+from openclaw_gateway.store.transaction import Policy, Topic, Transaction
+
+_FORGET_AT_ONCE = 500
+KEPT_TURNS = 20_000
+"""Ended turns whose rows are kept, for late acknowledgements and for whoever asks what was trained."""
+
+
+def upkeep(tx: Transaction, policy: Policy, gateway: str) -> None:
+    turn_life.heartbeat(tx, gateway)
+    turn_life.lose(tx, everything=False)
+    judging.expire(tx)
+    samples.expire(tx)
+    end_idle_sessions(tx, policy)
+    forget_ended_turns(tx)
+    opt_outs.forget_old(tx)
+    # A grace that ran out frees a place without any commit of its own.
+    tx.touched |= {Topic.CAPACITY}
+
+
+def end_idle_sessions(tx: Transaction, policy: Policy) -> None:
+    """Silent and finished sessions end; they are forgotten once none of their turns lives."""
+    over = (sessions.c.seen_at <= tx.now - policy.session_idle_sec) | sessions.c.done.is_(True)
+    life.end(tx, turns.c.session_id.in_(select(sessions.c.id).where(over)))
+    lives = select(turns.c.id).where(turns.c.session_id == sessions.c.id, turns.c.state.in_(LIVE))
+    tx.connection.execute(delete(sessions).where(over, ~lives.exists()))
+
+
+def forget_ended_turns(tx: Transaction, kept: int = KEPT_TURNS) -> int:
+    """Delete the oldest ended turns beyond `kept`; how many."""
+    query = select(turns.c.id).where(turns.c.state.in_(ENDED)).order_by(turns.c.id.desc()).offset(kept)
+    ids = [row.id for row in tx.connection.execute(query.limit(_FORGET_AT_ONCE))]
+    for table, column in ((contents, contents.c.turn_id), (next_states, next_states.c.turn_id), (turns, turns.c.id)):
+        tx.connection.execute(delete(table).where(column.in_(ids)))
+    return len(ids)

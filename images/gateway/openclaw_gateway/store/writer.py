@@ -1,0 +1,188 @@
+"""The one thread that writes: group commit over whatever operations are waiting.
+
+```
+ event loop ── run(operation) ──▶ queue ──▶ thread: BEGIN IMMEDIATE · operation … operation · COMMIT ──▶ results
+```
+While one commit is on its way to the disk the next operations gather, so `synchronous=FULL` costs one fsync for many.
+An operation that raises fails alone: the batch is rolled back and run again one by one, which operations must bear.
+Bounds: ≤ 256 operations a commit. A thread that dies fails every waiter and ends `watch`.
+"""
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import StaticPool
+
+from openclaw_gateway.store.schema import metadata
+from openclaw_gateway.store.transaction import Topic, Transaction
+
+T = TypeVar("T")
+Operation = Callable[[Transaction], T]
+_MOST_PER_COMMIT = 256
+
+
+class StoreUnavailableError(Exception):
+    """The database cannot be read or written now (disk full, volume gone, thread dead)."""
+
+
+def sqlite_engine(file: Path | None) -> Engine:
+    """The database in `file` (None: in memory), made if absent; WAL, every commit on disk before it returns."""
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(
+        f"sqlite:///{file}" if file else "sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False}
+    )
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # we say BEGIN ourselves
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=5000", "journal_size_limit=67108864"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    metadata.create_all(engine)
+    return engine
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    operation: Operation[Any]
+    future: asyncio.Future[Any]
+
+
+class Writer:
+    """`await run(operation)` returns its result once the commit is on disk."""
+
+    def __init__(self, engine: Engine, *, clock: Callable[[], float] = time.time) -> None:
+        self._engine, self._clock = engine, clock
+        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self._ended = self._loop.create_future()
+        self._pulses = {topic: Pulse() for topic in Topic}
+        self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
+        self._thread.start()
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Raises StoreUnavailableError, or whatever the operation raised."""
+        if self._ended.done():
+            raise StoreUnavailableError("the store's writer has ended")
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._queue.put(_Waiting(operation, future))
+        return await future
+
+    def pulse(self, topic: Topic) -> "Pulse":
+        return self._pulses[topic]
+
+    async def watch(self) -> None:
+        """Ends (raising) when the thread does: the process must not live on without it."""
+        await asyncio.shield(self._ended)
+
+    async def close(self) -> None:
+        """Commit what is waiting, then end the thread."""
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join, 10.0)
+        self._engine.dispose()
+
+    def _work(self) -> None:
+        failure: Exception | None = None
+        try:
+            while batch := self._gather():
+                self._commit(batch)
+        except Exception as error:  # the thread's outermost loop: its end must reach the event loop
+            failure = error
+        self._hand_over(self._finish, failure)
+
+    def _gather(self) -> list[_Waiting]:
+        """Wait for one operation, take all that wait beside it; empty at the end."""
+        first = self._queue.get()
+        batch: list[_Waiting] = []
+        while first is not None:
+            batch.append(first)
+            if len(batch) >= _MOST_PER_COMMIT or self._queue.empty():
+                return batch
+            first = self._queue.get()
+        self._queue.put(None)  # end again after this batch
+        return batch
+
+    def _commit(self, batch: Sequence[_Waiting]) -> None:
+        try:
+            outcome = self._transact(batch)
+        except Exception as error:
+            if len(batch) == 1:
+                self._hand_over(_fail, batch[0].future, error)
+                return
+            for waiting in batch:
+                self._commit([waiting])
+            return
+        self._hand_over(self._deliver, batch, *outcome)
+
+    def _transact(self, batch: Sequence[_Waiting]) -> tuple[list[Any], set[Topic]]:
+        with self._engine.begin() as connection:
+            transaction = Transaction(connection, self._clock())
+            results = [waiting.operation(transaction) for waiting in batch]
+            transaction.flush()
+        return results, transaction.touched
+
+    def _hand_over(self, callback: Callable[..., object], *arguments: Any) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+    def _deliver(self, batch: Sequence[_Waiting], results: list[Any], touched: set[Topic]) -> None:
+        for waiting, result in zip(batch, results, strict=True):
+            if not waiting.future.done():
+                waiting.future.set_result(result)
+        for topic in touched:
+            self._pulses[topic].beat()
+
+    def _finish(self, failure: Exception | None) -> None:
+        if not self._ended.done():
+            if failure is None:
+                self._ended.set_result(None)
+            else:
+                self._ended.set_exception(failure)
+                self._ended.exception()  # it is read by `watch`, or by nobody
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if future.done():
+        return
+    if isinstance(error, DBAPIError):
+        unavailable = StoreUnavailableError(f"the experience store failed: {error.orig}")
+        unavailable.__cause__ = error
+        future.set_exception(unavailable)
+    else:
+        future.set_exception(error)
+
+
+class Pulse:
+    """Counts commits that touched a topic; waiters continue at the next one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._changed = asyncio.Event()
+
+    def beat(self) -> None:
+        self.count += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def wait_past(self, seen: int, timeout_sec: float) -> None:
+        """Return once `count` > `seen`, or after the timeout."""
+        if self.count > seen or timeout_sec <= 0:
+            return
+        try:
+            async with asyncio.timeout(timeout_sec):
+                await self._changed.wait()
+        except TimeoutError:
+            return

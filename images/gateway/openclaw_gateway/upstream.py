@@ -1,0 +1,138 @@
+"""One shared HTTP session to the engines: post a request, know when it was written, retry once while that is safe.
+
+An engine that closes an idle connection just as it is used has not read the request, and nothing went to the client:
+the request is sent once more. Timeouts: connect 5 s, silence 600 s; the whole takes as long as it takes.
+"""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+
+from openclaw_gateway import errors
+from openclaw_gateway.fleet import Engine
+from openclaw_gateway.gate import Gate
+from openclaw_gateway.probes import Probes
+
+PATH = "/v1/chat/completions"
+ENGINE_WAIT_SEC = 10.0
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=600)
+_READ_BUFFER = 1 << 20
+
+
+def http_session() -> aiohttp.ClientSession:
+    """No connection limit (the default of 100 stalls the 101st stream); idle connections go before the engine's 5 s."""
+    trace = aiohttp.TraceConfig()
+    trace.on_request_chunk_sent.append(_sent)
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0),
+        timeout=_TIMEOUT,
+        read_bufsize=_READ_BUFFER,
+        trace_configs=[trace],
+    )
+
+
+async def _sent(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any) -> None:
+    call = context.trace_request_ctx
+    if call is not None:
+        call()
+
+
+class Upstream:
+    """`version` is the one the fleet serves, None while nobody said."""
+
+    def __init__(
+        self, http: aiohttp.ClientSession, gate: Gate, probes: Probes, version: Callable[[], str | None]
+    ) -> None:
+        self._http, self._gate, self._probes, self._version = http, gate, probes, version
+
+    async def post(self, session: str, body: bytes) -> "Call":
+        """Send `body` to the session's engine; the response has begun when this returns.
+
+        Raises ApiError: 503 when a pause began, 502 without an engine, 502/504 when it cannot be reached.
+        """
+        failed: Engine | None = None
+        for attempt in (1, 2):
+            engine = await self._engine(session, failed)
+            try:
+                return await self._send(engine, body)
+            except aiohttp.ClientConnectionError as error:
+                failed = engine
+                if isinstance(error, aiohttp.ClientConnectorError):
+                    engine.ready = False
+                self._probes.wake()
+                if attempt == 2:
+                    raise errors.bad_gateway(f"the engine cannot be reached: {type(error).__name__}") from error
+            except TimeoutError as error:
+                raise errors.timed_out("the engine did not answer in time") from error
+        raise AssertionError("unreachable")
+
+    async def _engine(self, session: str, failed: Engine | None) -> Engine:
+        await self._gate.enter()
+        engine = await self._probes.ready_engine(session, self._version(), ENGINE_WAIT_SEC, avoid=failed)
+        if engine is None:
+            raise errors.bad_gateway("no engine is ready", "no_engine")
+        await self._probes.verify(engine)
+        return engine
+
+    async def _send(self, engine: Engine, body: bytes) -> "Call":
+        departure = await self._gate.depart()
+        call = Call(engine, engine.version, self._gate.pause.epoch)
+        try:
+            call.response = await self._http.post(
+                engine.url + PATH,
+                data=body,
+                headers={"Content-Type": "application/json"},
+                trace_request_ctx=departure.sent,
+            )
+        except BaseException:
+            call.close()
+            raise
+        finally:
+            departure.sent()
+        return call
+
+
+class Call:
+    """A request an engine is working on. `close` aborts it: SGLang ends the turn when its client goes."""
+
+    def __init__(self, engine: Engine, version: str | None, epoch: int) -> None:
+        self.engine, self.version, self.epoch = engine, version, epoch
+        """The engine's version, and the newest hold seen, when it was sent."""
+        self.response: aiohttp.ClientResponse | None = None
+        engine.in_flight += 1
+        self._open = True
+
+    @property
+    def status(self) -> int:
+        return self.response.status if self.response is not None else 0
+
+    def chunks(self) -> aiohttp.StreamReader:
+        if self.response is None:
+            raise RuntimeError("the call has no response")
+        return self.response.content
+
+    async def read(self) -> bytes:
+        """The whole body. Raises ApiError 502/504."""
+        if self.response is None:
+            raise RuntimeError("the call has no response")
+        try:
+            return await self.response.read()
+        except aiohttp.ClientError as error:
+            raise errors.bad_gateway(f"the engine's answer was cut off: {type(error).__name__}") from error
+        except TimeoutError as error:
+            raise errors.timed_out("the engine stopped answering") from error
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self.engine.in_flight -= 1
+            if self.response is not None:
+                self.response.close()
+
+    def __enter__(self) -> "Call":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
