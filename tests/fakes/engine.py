@@ -86,8 +86,10 @@ class FakeEngine:
         """Control routes called: (path, body), in order."""
         self.running: dict[str, replies.Generation] = {}
         self._port = port
-        self._resumed = asyncio.Event()
-        self._resumed.set()
+        self._moved = asyncio.Condition()
+        """Notified when a pause begins or ends and when a request is aborted."""
+        self._scheduler = asyncio.Lock()
+        """Updates and checksums happen one after another, as in SGLang's scheduler."""
         self._runner: web.AppRunner | None = None
         self.url = ""
 
@@ -117,6 +119,7 @@ class FakeEngine:
                 web.get("/model_info", self._model_info),
                 web.get("/server_info", self._server_info),
                 web.get("/ready", self._ready),
+                web.get("/v1/loads", self._loads),
                 web.post("/pause_generation", self._control(self._pause)),
                 web.post("/continue_generation", self._control(self._continue)),
                 web.post("/update_weights_from_disk", self._control(self._update)),
@@ -162,11 +165,15 @@ class FakeEngine:
         """Generate one token, waiting while paused. False when the request has ended."""
         if run.finish_reason is None and self.knobs.token_delay_sec:
             await asyncio.sleep(self.knobs.token_delay_sec)
-        await self._resumed.wait()
+        await self._may_run(run)
         if run.finish_reason is not None:
             return False
         run.advance(self.version)
         return True
+
+    async def _may_run(self, run: replies.Generation) -> None:
+        async with self._moved:
+            await self._moved.wait_for(lambda: run.aborted or not self.paused)
 
     async def _whole(self, run: replies.Generation) -> web.Response:
         while await self._advance(run):
@@ -181,7 +188,7 @@ class FakeEngine:
         return web.json_response(body)
 
     async def _stream(self, request: web.Request, run: replies.Generation) -> web.StreamResponse:
-        await self._resumed.wait()
+        await self._may_run(run)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
         await self._write(response, replies.first_chunk(run))
@@ -225,6 +232,10 @@ class FakeEngine:
     async def _ready(self, _: web.Request) -> web.Response:
         return web.Response(status=503 if self.paused or self.knobs.not_ready else 200)
 
+    async def _loads(self, _: web.Request) -> web.Response:
+        load = {"dp_rank": 0, "num_running_reqs": len(self.running), "num_waiting_reqs": 0}
+        return web.json_response({"version": "0.5.23", "loads": [load]})
+
     # ------------------------------------------------------------ control routes
 
     def _control(self, handler: Callable[[Json], Any]) -> Callable[[web.Request], Any]:
@@ -234,7 +245,7 @@ class FakeEngine:
                 return web.json_response({"error": "Unauthorized"}, status=401)
             body = await request.json() if request.can_read_body else {}
             self.calls.append((request.path, body))
-            response: web.Response = await handler(body)
+            response: web.Response = await asyncio.shield(handler(body))  # a caller that hangs up changes nothing
             return response
 
         return guarded
@@ -248,10 +259,7 @@ class FakeEngine:
         for run in self.running.values():
             run.aborted = run.aborted or mode == "abort"
             run.retractions += mode == "retract"
-        if mode == "abort":
-            self._resumed.set()
-        else:
-            self._resumed.clear()
+        await self._notify()
         return web.json_response({"message": "Generation paused successfully.", "status": "ok"})
 
     async def _continue(self, _: Json) -> web.Response:
@@ -260,10 +268,14 @@ class FakeEngine:
             self.knobs.continue_fails -= 1
             return web.json_response({"error": {"message": "the fake engine failed"}}, status=500)
         self.paused = False
-        self._resumed.set()
+        await self._notify()
         return web.json_response({"message": "Generation continued successfully.", "status": "ok"})
 
     async def _update(self, body: Json) -> web.Response:
+        async with self._scheduler:
+            return await self._load(body)
+
+    async def _load(self, body: Json) -> web.Response:
         await asyncio.sleep(self.knobs.update_delay_sec)
         path = body["model_path"]
         if self.knobs.update_error is not None or not _exists(path):
@@ -278,13 +290,20 @@ class FakeEngine:
         return _update_reply(True, f"Succeeded to update model weights. Weight version updated to {self.version}.")
 
     async def _weights_checker(self, _: Json) -> web.Response:
-        return web.json_response({"success": True, "message": "", "ranks": [], "per_engine_checksum": self.checksum})
+        async with self._scheduler:
+            checksum = self.checksum
+        return web.json_response({"success": True, "message": "", "ranks": [], "per_engine_checksum": checksum})
 
     async def _abort(self, body: Json) -> web.Response:
         for rid, run in self.running.items():
             if body.get("abort_all") or rid.startswith(body.get("rid") or "\0"):
                 run.aborted = True
+        await self._notify()
         return web.Response()
+
+    async def _notify(self) -> None:
+        async with self._moved:
+            self._moved.notify_all()
 
     async def _freeze_gc(self, _: Json) -> web.Response:
         return web.Response(text="Garbage collection frozen.")

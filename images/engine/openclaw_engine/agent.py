@@ -10,6 +10,7 @@ The operator decides when to sync; a target that differs from the loaded version
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -31,6 +32,7 @@ START_LIMIT_SEC = 3600.0
 
 _CHECKSUM_LIMIT_SEC = 60.0
 _WATCH_SEC = 1.0
+_START_POLL_SEC = 0.5
 _RETRY_CONTINUE_SEC = 0.2
 _UNREADY_LIMIT_SEC = 60.0
 
@@ -144,9 +146,12 @@ class Agent:
         logger.info("engine is up", extra={"version": str(self._version), "sglang": self._server_version})
 
     async def _wait_for_sglang(self) -> None:
+        """Return once SGLang serves. A pause found here would last for ever, so it is ended as well."""
         async with asyncio.timeout(START_LIMIT_SEC):
-            while not await self._sglang.is_ready():  # noqa: ASYNC110 - another process; nothing signals us
-                await asyncio.sleep(0.25)
+            while not await self._sglang.is_ready():
+                with contextlib.suppress(SglangError):
+                    await self._sglang.resume(5.0)
+                await asyncio.sleep(_START_POLL_SEC)
 
     async def _load_target_at_start(self, wanted: WeightVersion) -> None:
         """The target moved while SGLang started, or could not be read then. Serving an older one beats serving none."""
@@ -245,8 +250,11 @@ class Agent:
         The checksum is asked for first: SGLang answers it after an update that is still running, and only then is the
         version it reports final.
         """
-        checksum = await self._sglang.checksum(_CHECKSUM_LIMIT_SEC)
-        reported = WeightVersion.parse(await self._sglang.weight_version())
+        try:
+            checksum = await self._sglang.checksum(_CHECKSUM_LIMIT_SEC)
+            reported = WeightVersion.parse(await self._sglang.weight_version())
+        except SglangError as problem:
+            raise EngineLostError(f"nothing is known of SGLang after the failed sync: {problem}") from problem
         changed = checksum != self._checksum
         expected = self._volume.differ(self._version, reported) if reported != self._version else False
         if expected is not None and changed != expected:

@@ -1,0 +1,87 @@
+"""A random Llama small enough to be made inside a test pod, and versions of it that differ.
+
+Run as a script in the engine image: `python tiny_policy.py <volume>` writes `base`, `v1`, `v2`, a `v3` whose weights
+are those of `v2`, and a damaged `v4`; the versions to announce are in `<volume>/versions.json`.
+2 layers, hidden 64, byte-level BPE of 400, context 4096, float32.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+_SPECIAL = ["<|im_start|>", "<|im_end|>"]
+_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+_TEXT = "The capital of France is Paris. user assistant system What is the largest ocean? The Pacific is. " * 8
+
+
+def write_model(directory: Path, seed: int) -> None:
+    """Write model and tokenizer; the same seed gives the same bytes."""
+    import torch
+    from transformers import LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    directory.mkdir(parents=True, exist_ok=True)
+    tokenizer = _tokenizer()
+    LlamaForCausalLM(_config(len(tokenizer))).save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+
+
+def _tokenizer() -> Any:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, special_tokens=_SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+    bpe.train_from_iterator([_TEXT], trainer)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe, bos_token="<|im_start|>", eos_token="<|im_end|>", pad_token="<|im_end|>"
+    )
+    tokenizer.chat_template = _TEMPLATE
+    tokenizer.model_max_length = 4096
+    return tokenizer
+
+
+def _config(vocabulary: int) -> Any:
+    from transformers import LlamaConfig
+
+    return LlamaConfig(
+        vocab_size=vocabulary,
+        hidden_size=64,
+        intermediate_size=176,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=4096,
+        bos_token_id=0,
+        eos_token_id=1,
+        tie_word_embeddings=False,
+        initializer_range=0.3,
+    )
+
+
+def write_volume(root: Path) -> dict[str, str]:
+    """Base and four versions; name to version."""
+    import weight_versions  # lies beside this script in the pod
+
+    write_model(root / "base", seed=0)
+    announced = {}
+    for number, seed in ((1, 1), (2, 2), (3, 2), (4, 4)):
+        write_model(root / f"v{number}", seed)
+        announced[f"v{number}"] = str(weight_versions.seal(root / f"v{number}", number))
+    damaged = root / "v4" / "model.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"\0")
+    return announced
+
+
+if __name__ == "__main__":
+    volume = Path(sys.argv[1])
+    (volume / "versions.json").write_text(json.dumps(write_volume(volume)))

@@ -1,0 +1,84 @@
+"""SGLang's command line and environment."""
+
+import pytest
+
+from openclaw_core.config.components import ConfigError, EngineConfig, engine_config
+from openclaw_core.config.spec import TrainingSpec
+from openclaw_engine import command
+
+
+def config(**serving: object) -> EngineConfig:
+    spec = {
+        "model": {"path": "base"},
+        "policyServing": {"device": "cpu", **serving},
+        "policyTraining": {"dtype": "float32"},
+        "api": {"baseUrl": "http://judge/v1"},
+        "judge": {"model": "judge"},
+    }
+    return engine_config("demo", "default", TrainingSpec.model_validate(spec))
+
+
+def test_arguments_of_a_cpu_engine_are_these() -> None:
+    weights = command.Weights("/var/lib/openclaw/weights/v3", "3-0a1b2c3d")
+    words = command.arguments(config(args=["--log-level", "warning"]), weights)
+    assert words == [
+        *("--model-path", "/var/lib/openclaw/weights/v3"),
+        *("--weight-version", "3-0a1b2c3d"),
+        *("--served-model-name", "policy"),
+        *("--host", "0.0.0.0", "--port", "8000"),
+        *("--device", "cpu", "--dtype", "float32"),
+        *("--tp-size", "1"),
+        *("--sampling-defaults", "openai"),
+        "--enable-metrics",
+        *("--max-total-tokens", "16384", "--max-running-requests", "32"),
+        *("--log-level", "warning"),
+    ]
+
+
+def test_arguments_of_a_cuda_engine_leave_memory_to_sglang() -> None:
+    words = command.arguments(config(device="cuda", tensorParallelSize=4), command.Weights("/m", "0-00000000"))
+    assert "--max-total-tokens" not in words
+    assert words[words.index("--tp-size") + 1] == "4"
+
+
+def test_users_own_arguments_come_last_so_that_they_win() -> None:
+    words = command.arguments(config(args=["--max-total-tokens", "64"]), command.Weights("/m", "0-00000000"))
+    assert words[-2:] == ["--max-total-tokens", "64"]
+
+
+@pytest.mark.parametrize("word", ["--admin-api-key", "--port=1", "--admin-api", "--weight-v", "--config", "--model"])
+def test_arguments_the_operator_sets_are_refused_by_name(word: str) -> None:
+    with pytest.raises(ConfigError, match=word.split("=")[0]):
+        command.arguments(config(args=[word, "x"]), command.Weights("/m", "0-00000000"))
+
+
+def test_base_weights_lie_below_the_volume_or_where_an_absolute_path_says() -> None:
+    relative = config().model
+    assert command.base_weights(relative, "0-00000000", "/volume").location == "/volume/base"
+    absolute = relative.model_copy(update={"path": "/opt/model"})
+    assert command.base_weights(absolute, "0-00000000", "/volume").location == "/opt/model"
+
+
+def test_hub_weights_carry_their_revision_and_may_go_online() -> None:
+    spec = config().model_dump(by_alias=True)
+    spec["model"] = {"huggingFace": {"repo": "org/model", "revision": "abc"}, "servedName": "policy"}
+    hub = EngineConfig.model_validate(spec)
+    words = command.arguments(hub, command.base_weights(hub.model, "0-00000000"))
+    assert words[:4] == ["--model-path", "org/model", "--revision", "abc"]
+    assert "HF_HUB_OFFLINE" not in command.environment(hub, {})
+
+
+def test_environment_keeps_our_tokens_from_sglang() -> None:
+    inherited = {"OPENCLAW_AGENT_TOKEN": "secret", "PATH": "/bin", "PYTHONPATH": "/app", "OMP_NUM_THREADS": "4"}
+    environment = command.environment(config(), inherited)
+    assert "secret" not in environment.values()
+    assert environment["PYTHONPATH"] == "/app/cpu:/app"
+    assert environment["OMP_NUM_THREADS"] == "4"
+    assert environment["SGLANG_USE_CPU_ENGINE"] == "1"
+    assert environment["HF_HUB_OFFLINE"] == "1"
+
+
+def test_environment_on_cuda_uses_the_real_kernels() -> None:
+    environment = command.environment(config(device="cuda"), {"PYTHONPATH": "/app"})
+    assert environment["PYTHONPATH"] == "/app"
+    assert "SGLANG_USE_CPU_ENGINE" not in environment
