@@ -80,6 +80,18 @@ def next_step(exchange: Exchange, now: float) -> Step:
 def time_limit(exchange: Exchange, step: Step, now: float) -> float:
     """Seconds a step may take: until the deadline; CONTINUE gets a fixed 5 s a try."""
     if step is Step.CONTINUE:
+        return 5.0
+    left = max(exchange.deadline - now, 0.001)
+    return left * DRAIN_SHARE if step is Step.DRAIN else left
+
+
+def after(exchange: Exchange, step: Step, started: float, now: float, error: str | None) -> Exchange:
+    """The exchange after `step`, which ran from `started` to `now` and failed with `error` (None: it worked)."""
+    if step is Step.DRAIN:
+        return replace(exchange, drain=False)  # turns still running at the end of the wait are retracted
+    if step is Step.PAUSE:
+        return replace(exchange, paused_at=started, error=error)
+    if step is Step.CONTINUE:
         return replace(exchange, continued_at=now) if error is None else exchange
     if error is not None:
         return replace(exchange, error=error)
