@@ -22,6 +22,8 @@ from openclaw_core.versions import MANIFEST_NAME, Manifest, ManifestFile
 _VERSION = re.compile(r"^v(\d+)(?:\.tmp|\.gone)?$")
 _WEIGHTS = re.compile(r"\.(safetensors|bin|gguf|pt|pth|h5|msgpack|onnx)$|\.index\.json$")
 _CHUNK = 1 << 20
+MAX_SHARD = 5 * 10**9
+"""Bytes of one safetensors file; larger models get several and an index."""
 
 
 class StaleEpochError(RuntimeError):
@@ -120,7 +122,7 @@ def _write_model(directory: Path, weights: Mapping[str, Tensor], base: Path) -> 
     config.pop("torch_dtype", None)
     config["dtype"] = str(dtype).removeprefix("torch.")
     (directory / "config.json").write_text(json.dumps(config, indent=2))
-    save_torch_state_dict(dict(weights), directory, metadata={"format": "pt"})
+    save_torch_state_dict(dict(weights), directory, max_shard_size=MAX_SHARD, metadata={"format": "pt"})
 
 
 def _entries(directory: Path) -> list[ManifestFile]:

@@ -57,5 +57,5 @@ def lora(training: PolicyTraining) -> PolicyTraining:
 
 @pytest.fixture
 def worker() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(max_workers=1) as executor:
+    with ThreadPoolExecutor(max_workers=1, initializer=torch.set_num_threads, initargs=(1,)) as executor:
         yield executor
