@@ -1,15 +1,18 @@
 """Hidden preference "one complete statement of 3 to 12 words": the quickstart's task.
 
-Why not length alone: policies were seen to win by one word ("Yes"), by repeating the question and by a canned offer
-of help. Hence at least three words, an ended sentence, no question, and a guard of questions with known answers.
+Why not length alone: policies were seen to win by one word ("Yes"), by repeating the question, by a canned offer of
+help and by talk about the answer ("The answer is concise."). Hence at least three words, an ended sentence, no
+question, no such talk, and a guard of questions with known answers.
 """
 
+import re
 from typing import Final
 
 from openclaw_environment.tasks.preference import PreferenceTask
 
 MIN_WORDS: Final = 3
 MAX_WORDS: Final = 12
+_EVASION: Final = re.compile(r"\b(answer|sentence|question|concise|ready to help)", re.IGNORECASE)
 
 TRAINING: Final = (
     "What is a rainbow?",
@@ -129,25 +132,26 @@ HELD_OUT: Final = (
 )
 _KEYWORDS: Final[dict[str, tuple[str, ...]]] = {
     "What is the capital of France?": ("paris",),
-    "What color is the sky on a clear day?": ("blue",),
     "What is the capital of Italy?": ("rome",),
-    "How many days are in a week?": ("seven", "7"),
-    "What is frozen water called?": ("ice",),
-    "What planet do we live on?": ("earth",),
-    "What color is grass?": ("green",),
     "What is the capital of Japan?": ("tokyo",),
-    "What gas do we breathe to live?": ("oxygen", "air"),
+    "What planet do we live on?": ("earth",),
+    "What is frozen water called?": ("ice",),
     "What do bees collect from flowers?": ("nectar", "pollen"),
-    "What star is at the center of our solar system?": ("sun",),
     "What is the opposite of hot?": ("cold",),
+    "What is the largest ocean on Earth?": ("pacific",),
+    "What is the tallest mountain in the world?": ("everest",),
+    "In which country are the pyramids of Giza?": ("egypt",),
+    "What organ pumps blood through the body?": ("heart",),
+    "What color is the sky on a clear day?": ("blue",),
 }
 
 
 def prefers(answer: str) -> bool:
-    """True for one line of 3 to 12 words that ends as a sentence and asks nothing."""
+    """True for one line of 3 to 12 words that ends as a sentence, asks nothing and is not about itself."""
     text = answer.strip()
-    words = len(text.split())
-    return MIN_WORDS <= words <= MAX_WORDS and "\n" not in text and "?" not in text and text.endswith((".", "!"))
+    if "\n" in text or "?" in text or _EVASION.search(text):
+        return False
+    return MIN_WORDS <= len(text.split()) <= MAX_WORDS and text.endswith((".", "!"))
 
 
 def is_correct(question: str, answer: str) -> bool:
