@@ -37,7 +37,12 @@ async def run_all(loops: Mapping[str, Awaitable[object]], *, stop: asyncio.Event
 def stop_on_signals() -> asyncio.Event:
     """An event set by SIGTERM or SIGINT. Call inside a running loop."""
     stop = asyncio.Event()
+    set_on_signals(stop)
+    return stop
+
+
+def set_on_signals(stop: asyncio.Event) -> None:
+    """Have SIGTERM and SIGINT set `stop` (again, after a library took the signals for itself)."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    return stop

@@ -23,9 +23,13 @@ def main() -> None:
 
 
 async def _run() -> None:
+    try:
+        options = _options()
+    except images.MissingImagesError as error:
+        raise SystemExit(f"openclaw_operator: {error}") from error
     stop = tasks.stop_on_signals()
     async with _kube() as kube:
-        await service.run(kube, _options(), stop)
+        await service.run(kube, options, stop)
 
 
 def _kube() -> Kube:

@@ -58,18 +58,23 @@ def settings() -> kopf.OperatorSettings:
     return chosen
 
 
-async def watch(enqueue: Enqueue, namespaces: Iterable[str], ready: asyncio.Event) -> None:
-    """Run kopf until cancelled or failed. No namespaces = the whole cluster."""
+async def watch(enqueue: Enqueue, namespaces: Iterable[str], spawned: Callable[[], None]) -> None:
+    """Run kopf until cancelled or failed. No namespaces = the whole cluster.
+
+    kopf takes the process's signals when it spawns; `spawned` is called right after, to take them back.
+    """
     logging.getLogger("kopf").setLevel(logging.WARNING)
     chosen = list(namespaces)
-    await kopf.operator(
+    existing = asyncio.all_tasks()
+    operator_tasks = await kopf.spawn_tasks(
         registry=registry(enqueue),
         settings=settings(),
         namespaces=chosen,
         clusterwide=not chosen,
         standalone=True,
-        ready_flag=ready,
     )
+    spawned()
+    await kopf.run_tasks(operator_tasks, ignored=existing)
 
 
 def _login(**kwargs: Any) -> kopf.ConnectionInfo | None:

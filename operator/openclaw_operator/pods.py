@@ -39,7 +39,9 @@ def cause(pod: Object) -> Cause:
     status = pod.get("status", {})
     for condition in status.get("conditions") or []:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return Cause(Reason.UNSCHEDULABLE, f"{name}: {condition.get('message', 'cannot be scheduled')}")
+            text = condition.get("message", "cannot be scheduled")
+            waits = "unbound immediate PersistentVolumeClaims" in text
+            return Cause(Reason.VOLUME_PENDING if waits else Reason.UNSCHEDULABLE, f"{name}: {text}")
     states = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     for container in states:
         found = _container_cause(name, container)

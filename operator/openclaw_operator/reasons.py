@@ -28,6 +28,7 @@ class Reason(StrEnum):
     ROLLING_OUT = "RollingOut"
     PODS_MISSING = "PodsMissing"
     POD_CREATE_FAILED = "PodCreateFailed"
+    VOLUME_PENDING = "VolumePending"
     UNSCHEDULABLE = "Unschedulable"
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CONTAINER_CONFIG_FAILED = "ContainerConfigFailed"

@@ -47,7 +47,7 @@ class Options:
 async def run(kube: Kube, options: Options, stop: asyncio.Event) -> None:
     """Until `stop`, or until something fails."""
     metrics, leader = Metrics(), Leader(kube, options.lease_namespace, options.lease_name, options.identity)
-    work = _Work(kube, options, metrics)
+    work = _Work(kube, options, metrics, stop)
     runner = web.AppRunner(build_app(metrics, collect=work.collect), access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "0.0.0.0", options.port).start()
@@ -66,8 +66,8 @@ async def _lead(leader: Leader, work: "_Work") -> None:
 class _Work:
     """Everything that happens only while leading."""
 
-    def __init__(self, kube: Kube, options: Options, metrics: Metrics) -> None:
-        self._kube, self._options, self._metrics = kube, options, metrics
+    def __init__(self, kube: Kube, options: Options, metrics: Metrics, stop: asyncio.Event) -> None:
+        self._kube, self._options, self._metrics, self._stop = kube, options, metrics, stop
         self._queue: WorkQueue[Key] = WorkQueue()
         self._reconciler: Reconciler | None = None
 
@@ -85,7 +85,7 @@ class _Work:
                 enqueue=self._queue.add,
             )
             periodic = Periodic(self._reconciler, session, self._changed)
-            group.create_task(_endless(handlers.watch(self._seen, self._options.namespaces, asyncio.Event()), "kopf"))
+            group.create_task(_endless(handlers.watch(self._seen, self._options.namespaces, self._spawned), "kopf"))
             group.create_task(periodic.run())
             for _ in range(WORKERS):
                 group.create_task(self._worker(self._reconciler))
@@ -96,6 +96,9 @@ class _Work:
         if self._reconciler is not None:
             self._metrics.trainings.set(len(self._reconciler.states))
             self._metrics.writes.set(self._reconciler.applier.writes + self._reconciler.reporter.writes)
+
+    def _spawned(self) -> None:
+        tasks.set_on_signals(self._stop)
 
     def _seen(self, key: Key) -> None:
         self._changed(key, True)

@@ -105,7 +105,7 @@ def events(previous: out.TrainingStatus, current: out.TrainingStatus) -> list[Ev
         bad = condition.status == _BAD.get(condition.type, "False") and condition.reason not in _CALM
         if bad:
             found.append(Event("Warning", condition.reason, f"{condition.type}: {condition.message}"))
-        elif old is not None and old.status != condition.status and condition.status != "Unknown":
+        elif old is not None and old.status != condition.status and "Unknown" not in (old.status, condition.status):
             text = condition.message or f"{condition.type} is {condition.status}"
             found.append(Event("Normal", condition.reason, text))
     return found
@@ -118,7 +118,15 @@ _BAD: Mapping[str, str] = {
     ConditionType.SUSPENDED: "never",
 }
 _CALM = frozenset(
-    {Reason.STARTING, Reason.ROLLING_OUT, Reason.SUSPENDED, Reason.SUSPENDING, Reason.NONE_WANTED, Reason.BLOCKED}
+    {
+        Reason.STARTING,
+        Reason.VOLUME_PENDING,
+        Reason.ROLLING_OUT,
+        Reason.SUSPENDED,
+        Reason.SUSPENDING,
+        Reason.NONE_WANTED,
+        Reason.BLOCKED,
+    }
 )
 _GATES = (
     ConditionType.CONFIG_VALID,

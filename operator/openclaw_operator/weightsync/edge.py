@@ -28,6 +28,7 @@ from openclaw_operator.weightsync import model as m
 from openclaw_operator.weightsync.agents import Agents
 from openclaw_operator.weightsync.gateways import Gateways
 from openclaw_operator.weightsync.machine import Machine
+from openclaw_operator.weightsync.view import view
 
 log = logging.getLogger(__name__)
 FIELD_MANAGER = "openclaw-weight-sync"
@@ -61,7 +62,7 @@ class SyncLoop:
         self._inbox: asyncio.Queue[m.Told] = asyncio.Queue()
         self._world: m.World | None = None
         self._tokens = Tokens()
-        self._view = self._machine.view()
+        self._view = view(self._machine)
 
     @property
     def view(self) -> m.SyncView:
@@ -92,10 +93,10 @@ class SyncLoop:
             return m.Tick()
 
     def _look(self) -> None:
-        view = self._machine.view()
-        if view != self._view:
+        now = view(self._machine)
+        if now != self._view:
             self._changed()
-        self._view = view
+        self._view = now
 
     async def _perform(self, action: m.Action) -> None:
         match action:

@@ -269,6 +269,7 @@ class HoldRun:
     issued_at: float
     issued_wall: datetime
     confirmed: bool = False
+    confirmed_at: float = 0.0
     participants: frozenset[str] = frozenset()
     gateways: frozenset[str] = frozenset()
     acked: set[str] = field(default_factory=set)

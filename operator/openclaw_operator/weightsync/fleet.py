@@ -1,0 +1,173 @@
+"""What is known of a training's engines, and what to ask their agents next. No I/O, no clock, no Lease.
+
+The machine decides *when* an engine changes; the fleet knows which ones are reachable, prepared, busy or behind, and
+turns a wish into at most one open call per engine.
+"""
+
+from openclaw_core.wire import AgentState
+from openclaw_operator.weightsync import model as m
+
+
+class Fleet:
+    """Engines by pod uid. `now` is monotonic seconds, from outside."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, m.EnginePod] = {}
+        self._agents: dict[str, m.Agent] = {}
+        self.preparations: dict[str, m.Preparation] = {}
+        self.syncing: dict[str, m.SyncEngine] = {}
+        self.solos: dict[str, m.Solo] = {}
+
+    # ------------------------------------------------------------ taking in
+
+    def seen(self, pods: tuple[m.EnginePod, ...]) -> None:
+        """The pods that exist now; what was known of others is forgotten."""
+        self.pods = {pod.uid: pod for pod in pods}
+        for uid in self.pods.keys() - self._agents.keys():
+            self._agents[uid] = m.Agent()
+        for table in (self._agents, self.preparations, self.syncing, self.solos):
+            for uid in table.keys() - self.pods.keys():
+                del table[uid]
+
+    def answered(self, uid: str, state: AgentState | None, now: float) -> None:
+        """GET /state ended; None: unreachable."""
+        agent = self._agents.get(uid)
+        if agent is None:
+            return
+        agent.asking = False
+        if state is not None:
+            agent.state, agent.answered_at = state, now
+
+    def prepare_ended(self, ended: m.PrepareEnded) -> None:
+        known = self.preparations.get(ended.uid)
+        if known is not None and known.version == ended.version:
+            known.asking, known.error = False, ended.error
+
+    def sync_ended(self, ended: m.SyncEnded) -> bool:
+        """POST /sync ended; True when it was the open call of that engine."""
+        pending = self.syncing.get(ended.uid)
+        ours = pending is not None and (pending.epoch, pending.version) == (ended.epoch, ended.version)
+        if ours:
+            del self.syncing[ended.uid]
+        agent = self._agents.get(ended.uid)
+        if agent is not None:
+            agent.asked_at = float("-inf")
+            if ended.answer is not None and agent.state is not None:
+                highest = max(agent.state.highest_epoch, ended.epoch)
+                seen = {"version": ended.answer.version, "highest_epoch": highest}
+                agent.state = agent.state.model_copy(update=seen)
+        return ours
+
+    def solo_ended(self, ended: m.SyncEnded, now: float) -> bool:
+        """An update without a hold ended; True when the engine has the version now, else it is tried again later."""
+        solo = self.solos.setdefault(ended.uid, m.Solo())
+        if ended.answer is not None and ended.answer.ok and ended.answer.version == ended.version:
+            solo.tries, solo.error = 0, None
+            return True
+        solo.error = error_of(ended)
+        solo.not_before = now + min(m.SOLO_RETRY_SEC * 2.0**solo.tries, m.SOLO_RETRY_MAX_SEC)
+        solo.tries += 1
+        self.preparations.pop(ended.uid, None)
+        return False
+
+    # ------------------------------------------------------------ looking
+
+    def states(self, now: float) -> dict[str, AgentState]:
+        """States of reachable agents."""
+        agents = self._agents.items()
+        return {uid: agent.state for uid, agent in agents if agent.state is not None and _fresh(agent, now)}
+
+    def ready(self, now: float) -> list[str]:
+        """Reachable engines with a version loaded: those a sync can reach."""
+        found = self.states(now).items()
+        return sorted(uid for uid, state in found if state.ready and state.version is not None)
+
+    def unreachable(self, now: float) -> bool:
+        """Some pod is Ready to Kubernetes, so it may serve, but its agent has not told its version."""
+        states = self.states(now)
+        return any(pod.ready and uid not in states for uid, pod in self.pods.items())
+
+    def version(self, uid: str) -> str | None:
+        agent = self._agents.get(uid)
+        return agent.state.version if agent is not None and agent.state is not None else None
+
+    def versions(self) -> set[str]:
+        """Versions some engine serves or is being told to load."""
+        loaded = {version for version in map(self.version, self._agents) if version}
+        return loaded | {action.version for action in self.syncing.values()}
+
+    def highest_epoch(self, now: float) -> int:
+        return max((state.highest_epoch for state in self.states(now).values()), default=0)
+
+    def prepared(self, uid: str, version: str) -> bool:
+        known = self.preparations.get(uid)
+        return known is not None and known.version == version and not known.asking and known.error is None
+
+    def busy(self, uid: str) -> bool:
+        """An update is under way on this engine, ours or one its agent still runs."""
+        agent = self._agents.get(uid)
+        state = agent.state if agent is not None else None
+        return uid in self.syncing or (state is not None and (state.paused or state.phase in ("syncing", "loading")))
+
+    def name(self, uid: str) -> str:
+        return self.pods[uid].name if uid in self.pods else uid
+
+    # ------------------------------------------------------------ asking
+
+    def polls(self, serving: str | None, now: float) -> list[m.PollAgent]:
+        """Agents to ask for their state now: often while something is in motion, seldom when all is at `serving`."""
+        due = [uid for uid, agent in self._agents.items() if not agent.asking and now >= self._due(uid, serving, now)]
+        for uid in due:
+            agent = self._agents[uid]
+            agent.asking, agent.asked_at = True, now
+        return [m.PollAgent(uid) for uid in due]
+
+    def next_poll(self, serving: str | None, now: float) -> float:
+        idle = [self._due(uid, serving, now) for uid, agent in self._agents.items() if not agent.asking]
+        return min(idle, default=now + m.POLL_IDLE_SEC)
+
+    def prepare(self, uid: str, version: str, now: float) -> list[m.PrepareEngine]:
+        """Ask one agent to prepare, unless it is asked already or failed a moment ago."""
+        known = self.preparations.get(uid)
+        if known is not None and (known.asking or known.version == version):
+            recent = now - known.asked_at < m.PREPARE_RETRY_SEC
+            if known.asking or recent:
+                return []
+        self.preparations[uid] = m.Preparation(version, now)
+        return [m.PrepareEngine(uid, version)]
+
+    def sync(self, uid: str, epoch: int, version: str, deadline_sec: float) -> m.SyncEngine:
+        action = m.SyncEngine(uid, epoch, version, deadline_sec)
+        self.syncing[uid] = action
+        return action
+
+    def solo(self, uid: str, epoch: int, serving: str, seconds: float, now: float) -> list[m.Action]:
+        """Bring one engine that merely differs to `serving`: prepare first, then sync, with backoff."""
+        solo = self.solos.setdefault(uid, m.Solo())
+        if self.version(uid) == serving:
+            solo.tries, solo.error = 0, None
+            return []
+        if now < solo.not_before or self.busy(uid):
+            return []
+        if self.prepared(uid, serving):
+            return [self.sync(uid, epoch, serving, seconds)]
+        return list(self.prepare(uid, serving, now))
+
+    def _due(self, uid: str, serving: str | None, now: float) -> float:
+        agent = self._agents[uid]
+        calm = agent.state is not None and agent.state.ready and not agent.state.paused and _fresh(agent, now)
+        settled = calm and self.version(uid) == serving
+        return agent.asked_at + (m.POLL_IDLE_SEC if settled else m.POLL_SOON_SEC)
+
+
+def error_of(ended: m.SyncEnded) -> str:
+    """Why an engine does not have the version, in one sentence."""
+    if ended.error:
+        return ended.error
+    if ended.answer is None:
+        return "no answer"
+    return ended.answer.error or f"the engine serves {ended.answer.version}"
+
+
+def _fresh(agent: m.Agent, now: float) -> bool:
+    return now - agent.answered_at < m.FRESH_SEC
