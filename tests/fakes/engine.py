@@ -72,13 +72,14 @@ class FakeEngine:
         *,
         reply: str | Callable[[Json], str] = "Hello, world.",
         version: str = "0-00000000",
+        model_path: str = "/model",
         admin_key: str | None = None,
         port: int = 0,
         knobs: Knobs | None = None,
     ) -> None:
         self.reply, self.version, self.admin_key = reply, version, admin_key
         self.knobs = knobs or Knobs()
-        self.served_name, self.model_path = "policy", "/model"
+        self.served_name, self.model_path = "policy", model_path
         self.checksum = _checksum(self.model_path)
         self.paused = False
         self.requests: list[Json] = []
