@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 SUITE = "trixie"
-PACKAGES = ("python3", "python3-venv", "ca-certificates")
+PACKAGES = ("python3", "python3-venv", "ca-certificates", "libstdc++6", "libgomp1")
+"""The last two are what wheels with compiled code expect of any distribution."""
 _LEFT_OUT = ("/usr/share/man/*", "/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/info/*")
 _COMMAND = (
     "mmdebstrap",

@@ -7,13 +7,16 @@ Environment: REGISTRY (default the embedded cluster's), BASE_IMAGE (default: mad
 """
 
 import argparse
+import fcntl
 import json
 import os
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -180,6 +183,19 @@ def _prune(settings: Settings, buildah: Buildah, clock: Clock) -> None:
             )
 
 
+@contextmanager
+def _alone(cache: Path, clock: Clock) -> Iterator[None]:
+    """One build at a time on this machine: a second one waits and then finds the work done."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            clock.say("another build is running; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def write_tags(path: Path, jobs: list[Job]) -> dict[str, str]:
     """Add the references to the file, keeping those of images not named this time."""
     try:
@@ -206,11 +222,12 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"no image is called {', '.join(unknown)}; there are {', '.join(choices)}")
     names, clock = tuple(options.names or choices), Clock()
     try:
-        jobs = plan(settings, names)
-        todo = missing(settings, jobs, names)
-        if todo:
-            build_all(settings, todo, clock)
-        write_tags(options.tag_file, [job for job in jobs if job.image.name in names])
+        with _alone(settings.cache, clock):
+            jobs = plan(settings, names)
+            todo = missing(settings, jobs, names)
+            if todo:
+                build_all(settings, todo, clock)
+            write_tags(options.tag_file, [job for job in jobs if job.image.name in names])
     except (
         ImagesError,
         contents.MissingInputError,

@@ -38,14 +38,13 @@ IMAGES: tuple[Image, ...] = (
     Image(
         "trainer",
         "images/trainer/Dockerfile",
-        ("requirements/uv.txt", "requirements/trainer.txt", "core/openclaw_core", "images/trainer/openclaw_trainer"),
+        ("requirements/trainer.txt", "core/openclaw_core", "images/trainer/openclaw_trainer"),
         parent="torch",
     ),
     Image(
         "quickstart",
         "examples/quickstart/Dockerfile",
         (
-            "requirements/uv.txt",
             "requirements/quickstart.txt",
             "images/environment/openclaw_environment/__init__.py",
             "images/environment/openclaw_environment/py.typed",
