@@ -108,7 +108,13 @@ def kubeconfig(pki: Path, certificate: str) -> str:
 
 def extensions(certificate: Certificate) -> str:
     usage = "serverAuth, clientAuth" if certificate.hosts else "clientAuth"
-    lines = ["basicConstraints = CA:FALSE", f"extendedKeyUsage = {usage}"]
+    # Python 3.13 verifies strictly: without the two identifiers (and the authority's key usage) pods refuse the server.
+    lines = [
+        "basicConstraints = CA:FALSE",
+        f"extendedKeyUsage = {usage}",
+        "subjectKeyIdentifier = hash",
+        "authorityKeyIdentifier = keyid",
+    ]
     if certificate.hosts:
         lines.append(f"subjectAltName = {', '.join(certificate.hosts)}")
     return "\n".join(lines) + "\n"
@@ -123,7 +129,8 @@ def _make_authority(pki: Path, name: str) -> None:
         return
     _make_key(pki / f"{name}.key")
     arguments: list[str | Path] = ["-key", pki / f"{name}.key", "-subj", f"/CN=openclaw-{name}", "-days", DAYS]
-    _openssl(["req", "-x509", "-new", *arguments, "-out", pki / f"{name}.crt"])
+    usage = ["-addext", "keyUsage = critical, keyCertSign, cRLSign"]
+    _openssl(["req", "-x509", "-new", *arguments, *usage, "-out", pki / f"{name}.crt"])
 
 
 def _make(pki: Path, certificate: Certificate) -> None:
