@@ -85,6 +85,7 @@ class BringUp:
             "--namespace",
             OPERATOR_NAMESPACE,
             "--create-namespace",
+            "--take-ownership",  # a CRD applied by hand before becomes the release's
             *helm_values(self.images),
             "--wait",
             "--timeout=5m",
