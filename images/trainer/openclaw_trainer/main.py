@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
+from transformers.utils.logging import disable_progress_bar
 
 from openclaw_core import kube, logs, names, tasks
 from openclaw_core.config.components import ConfigError, TrainerConfig
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 def main() -> None:
     config = TrainerConfig.load()
     logs.configure(names.TRAINER, config.training)
+    disable_progress_bar()
     refuse_unsupported(config.policy_training)
     token = os.environ.get(names.ENV_GATEWAY_TOKEN)
     if not token:

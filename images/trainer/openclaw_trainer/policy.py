@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import LoraConfig, get_peft_model
-from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
@@ -85,6 +83,9 @@ class Policy:
 
 
 def _with_lora(model: nn.Module, lora: Lora) -> nn.Module:
+    # Imported only where needed: it costs every start some seconds.
+    from peft import LoraConfig, get_peft_model
+
     targets: str | list[str] = "all-linear" if lora.targets == ["all-linear"] else lora.targets
     config = LoraConfig(
         r=lora.rank, lora_alpha=lora.alpha, target_modules=targets, lora_dropout=0.0, bias="none", task_type="CAUSAL_LM"
@@ -93,15 +94,14 @@ def _with_lora(model: nn.Module, lora: Lora) -> nn.Module:
     return wrapped
 
 
-def _lora_layers(model: nn.Module) -> list[tuple[str, LoraLayer]]:
-    return [(name, module) for name, module in model.named_modules() if isinstance(module, LoraLayer)]
+def _lora_layers(model: nn.Module) -> list[tuple[str, Any]]:
+    """(name, peft's LoraLayer) of every adapted linear map."""
+    return [(name, module) for name, module in model.named_modules() if hasattr(module, "lora_A")]
 
 
-def _merged(layer: LoraLayer) -> Tensor:
+def _merged(layer: Any) -> Tensor:
     """W + scale · B A in float32, shape of W."""
     name = layer.active_adapters[0]
     a_R_I, b_O_R = layer.lora_A[name].weight.float(), layer.lora_B[name].weight.float()
-    base: Tensor = layer.get_base_layer().weight
-    scale: float = layer.scaling[name]
-    merged: Tensor = base.float() + scale * (b_O_R @ a_R_I)
+    merged: Tensor = layer.get_base_layer().weight.float() + layer.scaling[name] * (b_O_R @ a_R_I)
     return merged

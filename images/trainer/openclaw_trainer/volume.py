@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import save_torch_state_dict
+from huggingface_hub import split_torch_state_dict_into_shards
+from safetensors.torch import save_file
 from torch import Tensor
 
 from openclaw_core.versions import MANIFEST_NAME, Manifest, ManifestFile
@@ -122,7 +123,17 @@ def _write_model(directory: Path, weights: Mapping[str, Tensor], base: Path) -> 
     config.pop("torch_dtype", None)
     config["dtype"] = str(dtype).removeprefix("torch.")
     (directory / "config.json").write_text(json.dumps(config, indent=2))
-    save_torch_state_dict(dict(weights), directory, max_shard_size=MAX_SHARD, metadata={"format": "pt"})
+    _write_shards(directory, weights)
+
+
+def _write_shards(directory: Path, weights: Mapping[str, Tensor]) -> None:
+    """`model.safetensors`, or numbered shards and an index: the layout every loader of Hugging Face models reads."""
+    plan = split_torch_state_dict_into_shards(dict(weights), max_shard_size=MAX_SHARD)
+    for file, names in plan.filename_to_tensors.items():
+        save_file({name: weights[name] for name in names}, directory / file, metadata={"format": "pt"})
+    if plan.is_sharded:
+        index = {"metadata": plan.metadata, "weight_map": plan.tensor_to_filename}
+        (directory / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
 
 
 def _entries(directory: Path) -> list[ManifestFile]:

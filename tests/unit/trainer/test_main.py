@@ -1,0 +1,114 @@
+"""The process as the operator starts it: what it refuses, what it serves, how it says why it died."""
+
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import TestServer
+
+from openclaw_core.config.components import ConfigError, TrainerConfig
+from openclaw_core.config.model import HuggingFace, Model
+from openclaw_core.config.policy_training import PolicyTraining
+from openclaw_core.config.queue_and_storage import Logging
+from openclaw_core.wire import TrainerState
+from openclaw_trainer import base_model, main, state_server
+from openclaw_trainer.state import State
+from tests.fakes.sample_store import TOKEN, SampleStore, serving
+
+
+def _config(training: PolicyTraining, path: str = "base", url: str = "http://gateway") -> TrainerConfig:
+    return TrainerConfig(
+        training="demo",
+        namespace="space",
+        gateway_url=url,
+        model=Model(path=path),
+        policy_training=training,
+        logging=Logging(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"engine": "megatron"}, "engine"),
+        ({"method": "opd"}, "method"),
+        ({"procs_per_node": 2}, "procsPerNode"),
+    ],
+)
+def test_setting_the_trainer_does_not_implement_is_refused_by_name(
+    training: PolicyTraining, change: dict[str, Any], key: str
+) -> None:
+    with pytest.raises(ConfigError, match=key):
+        main.refuse_unsupported(training.model_copy(update=change))
+    main.refuse_unsupported(training)
+
+
+def test_missing_token_is_named(tmp_path: Path, training: PolicyTraining, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(_config(training).model_dump_json(by_alias=True))
+    monkeypatch.setenv("OPENCLAW_CONFIG", str(file))
+    monkeypatch.delenv("OPENCLAW_GATEWAY_TOKEN", raising=False)
+    monkeypatch.setattr("openclaw_core.logs.configure", lambda *_: None)
+    with pytest.raises(ConfigError, match="OPENCLAW_GATEWAY_TOKEN"):
+        main.main()
+
+
+def test_base_model_is_found_on_the_volume_or_in_the_image(tmp_path: Path, base: Path) -> None:
+    assert base_model.locate(Model(path=base.name), base.parent) == base
+    assert base_model.locate(Model(path=str(base)), tmp_path) == base
+
+
+def test_absent_base_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model\.path 'base'"):
+        base_model.locate(Model(path="base"), tmp_path)
+
+
+def test_repository_is_fetched_at_its_revision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        base_model, "snapshot_download", lambda repo, revision: asked.append((repo, revision)) or str(tmp_path)
+    )
+    model = Model(hugging_face=HuggingFace(repo="org/model", revision="abc"))
+    assert base_model.locate(model, tmp_path / "unused") == tmp_path
+    assert asked == [("org/model", "abc")]
+
+
+async def test_state_server_tells_phase_state_and_metrics() -> None:
+    state = State()
+    async with TestServer(state_server.build(state)) as server, aiohttp.ClientSession() as client:
+
+        async def get(path: str) -> tuple[int, str]:
+            async with client.get(server.make_url(path)) as response:
+                return response.status, await response.text()
+
+        assert (await get("/healthz"))[0] == 200
+        assert (await get("/readyz"))[0] == 503
+        state.numbers.phase = "waiting"
+        assert (await get("/readyz"))[0] == 200
+        assert TrainerState.model_validate_json((await get("/state"))[1]) == state.snapshot()
+        assert "openclawrl_train_step" in (await get("/metrics"))[1]
+
+
+async def test_failure_is_kept_in_the_state_and_raised(
+    tmp_path: Path, training: PolicyTraining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENCLAW_KUBERNETES", "off")
+    monkeypatch.setenv("OPENCLAW_WEIGHTS_DIR", str(tmp_path))
+    state = State()
+    with pytest.raises(ConfigError):
+        await main.train(_config(training), TOKEN, state)
+    assert state.snapshot().phase == "failed" and "no model at" in (state.snapshot().error or "")
+
+
+async def test_trainer_started_from_its_configuration_reaches_the_gateway(
+    tmp_path: Path, base: Path, training: PolicyTraining, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENCLAW_KUBERNETES", "off")
+    monkeypatch.setenv("OPENCLAW_WEIGHTS_DIR", str(tmp_path))
+    store, state = SampleStore(), State()
+    store.epoch = 5
+    async with serving(store) as url:
+        with pytest.raises(RuntimeError, match="older trainer epoch"):
+            await main.train(_config(training, str(base), url), TOKEN, state)
+    assert store.calls["lease"] == 1 and state.snapshot().trainer_epoch == 1
