@@ -42,7 +42,7 @@ def base_model(model: str, images: Mapping[str, str]) -> list[Manifest]:
     claim, job = read("base-model.yaml")
     container = job["spec"]["template"]["spec"]["containers"][0]
     container["image"] = images["quickstart"]
-    container["args"] = [model if word == "smollm2" else word for word in container["args"]]
+    container["env"] = [{"name": "MODEL", "value": model}]
     return [claim, job]
 
 

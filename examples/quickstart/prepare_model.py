@@ -1,6 +1,6 @@
-"""Write the quickstart's base model once: `python -m examples.quickstart.prepare_model --model smollm2 --out DIR`.
+"""Write a base model of the quickstart: `python -m examples.quickstart.prepare_model --model smollm2 --out DIR`.
 
-Runs as a Job on the weights volume before the training starts (and on a laptop for the learning probe). The directory
+Runs when the quickstart's image is built (and on a laptop, for the learning probe). The directory
 appears whole or not at all, and an existing one is left alone, so the Job may run any number of times.
 """
 

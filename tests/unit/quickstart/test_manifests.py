@@ -56,7 +56,8 @@ def test_base_model_job_writes_the_chosen_model_to_where_the_training_looks() ->
     _, job = manifests.base_model("tiny", IMAGES)
     container = job["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == IMAGES["quickstart"]
-    assert container["args"] == ["--model", "tiny", "--out", "/weights/base"]
+    assert container["env"] == [{"name": "MODEL", "value": "tiny"}]
+    assert container["args"][0].endswith("mv /weights/.base.tmp /weights/base; }")
     assert manifests.training("tiny")["spec"]["model"]["path"] == "base"
 
 
