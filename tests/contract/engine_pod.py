@@ -86,10 +86,8 @@ def namespace() -> Iterator[str]:
         kubectl("delete", "namespace", name, "--wait=false")
 
 
-def apply_agent_config(space: str, config: EngineConfig, target: str | None = None) -> None:
+def apply_agent_config(space: str, config: EngineConfig) -> None:
     _apply(_config_map(space, "engine", {"config.json": config.model_dump_json(by_alias=True)}))
-    if target is not None:
-        _apply(_config_map(space, "target", {"target.json": json.dumps({"version": target})}))
 
 
 @dataclass(frozen=True)
@@ -104,6 +102,16 @@ class EnginePod:
 
     def execute(self, *words: str, timeout: float = 120.0) -> str:
         return kubectl("exec", "-n", self.space, self.name, "-c", "engine", "--", *words, timeout=timeout)
+
+    def wait_restarted(self) -> None:
+        """Return when the engine container has been started a second time and is ready again."""
+        deadline = time.monotonic() + READY_SEC
+        while time.monotonic() < deadline:
+            status = _status(self.space, self.name)
+            if _restarts(status) > 0 and _is_ready(status):
+                return
+            time.sleep(1.0)
+        raise ClusterError(f"pod {self.name} did not come back: {json.dumps(status)[-800:]}")
 
     def versions(self) -> dict[str, str]:
         """Versions on the volume by directory, as the init container wrote them."""
@@ -124,16 +132,21 @@ def sglang_alone(space: str) -> Iterator[EnginePod]:
 
 
 @contextmanager
-def with_agent(space: str) -> Iterator[EnginePod]:
-    """The container as the operator runs it; `apply_agent_config` comes first."""
+def with_agent(space: str, target: str) -> Iterator[EnginePod]:
+    """The container as the operator runs it, its target a directory of the volume; `apply_agent_config` comes first."""
     environment = {names.ENV_AGENT_TOKEN: AGENT_TOKEN}
     probe = {"httpGet": {"path": "/readyz", "port": names.PORT_AGENT}, "periodSeconds": 1, "failureThreshold": 600}
-    with _running(_pod(space, "engine", None, environment, probe)) as pod:
+    with _running(_pod(space, "engine", None, environment, probe, target)) as pod:
         yield pod
 
 
 def _pod(
-    space: str, name: str, line: list[str] | None, environment: dict[str, str], probe: dict[str, Any]
+    space: str,
+    name: str,
+    line: list[str] | None,
+    environment: dict[str, str],
+    probe: dict[str, Any],
+    target: str = "base",
 ) -> dict[str, Any]:
     security = {
         "allowPrivilegeEscalation": False,
@@ -141,15 +154,16 @@ def _pod(
         "capabilities": {"drop": ["ALL"]},
     }
     weights = {"name": "weights", "mountPath": names.WEIGHTS_DIR}
+    aim = {"name": "target", "mountPath": str(Path(names.TARGET_FILE).parent)}
     temporary = {"name": "tmp", "mountPath": "/tmp"}
     variables = [{"name": key, "value": value} for key, value in {"HOME": "/tmp", **environment}.items()]
     make = {
         "name": "weights",
         "image": image(),
-        "command": ["python3", "/scripts/tiny_policy.py", names.WEIGHTS_DIR],
+        "command": ["python3", "/scripts/tiny_policy.py", names.WEIGHTS_DIR, names.TARGET_FILE, target],
         "env": [{"name": "HOME", "value": "/tmp"}, {"name": "OMP_NUM_THREADS", "value": "1"}],
         "securityContext": security,
-        "volumeMounts": [weights, temporary, {"name": "scripts", "mountPath": "/scripts"}],
+        "volumeMounts": [weights, aim, temporary, {"name": "scripts", "mountPath": "/scripts"}],
     }
     serve = {
         "name": "engine",
@@ -163,7 +177,7 @@ def _pod(
             temporary,
             {"name": "shm", "mountPath": "/dev/shm"},
             {"name": "config", "mountPath": "/etc/openclaw"},
-            {"name": "target", "mountPath": "/etc/openclaw-target"},
+            {**aim, "readOnly": True},
         ],
     }
     volumes: list[dict[str, Any]] = [
@@ -172,7 +186,7 @@ def _pod(
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "512Mi"}},
         {"name": "scripts", "configMap": {"name": "scripts"}},
         {"name": "config", "configMap": {"name": "engine", "optional": True}},
-        {"name": "target", "configMap": {"name": "target", "optional": True}},
+        {"name": "target", "emptyDir": {}},
     ]
     return {
         "apiVersion": "v1",
@@ -202,8 +216,8 @@ def _running(manifest: dict[str, Any]) -> Iterator[EnginePod]:
     try:
         _wait_ready(space, name)
         with _forwarded(space, name) as ports:
-            urls = [f"http://127.0.0.1:{ports[port]}" for port in (names.PORT_SGLANG, names.PORT_AGENT)]
-            yield EnginePod(space, name, *urls, _seconds_to_ready(space, name))
+            sglang, agent = (f"http://127.0.0.1:{ports[port]}" for port in (names.PORT_SGLANG, names.PORT_AGENT))
+            yield EnginePod(space, name, sglang, agent, _seconds_to_ready(space, name))
     finally:
         kubectl("delete", "pod", name, "-n", space, "--grace-period=5", timeout=90.0)
 
@@ -211,14 +225,23 @@ def _running(manifest: dict[str, Any]) -> Iterator[EnginePod]:
 def _wait_ready(space: str, name: str) -> None:
     deadline = time.monotonic() + READY_SEC
     while time.monotonic() < deadline:
-        status = json.loads(kubectl("get", "pod", name, "-n", space, "-o", "json"))["status"]
-        if any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", [])):
+        status = _status(space, name)
+        if _is_ready(status):
             return
         if status.get("phase") in ("Failed", "Succeeded") or _restarts(status) > 0:
             break
         time.sleep(1.0)
     said = [_logs(space, name, container) for container in ("weights", "engine")]
     raise ClusterError(f"pod {name} did not become ready: {json.dumps(status)[-800:]}\n" + "\n".join(said))
+
+
+def _status(space: str, name: str) -> dict[str, Any]:
+    status: dict[str, Any] = json.loads(kubectl("get", "pod", name, "-n", space, "-o", "json"))["status"]
+    return status
+
+
+def _is_ready(status: dict[str, Any]) -> bool:
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions", []))
 
 
 def _restarts(status: dict[str, Any]) -> int:

@@ -83,7 +83,7 @@ async def _content(answer: aiohttp.ClientResponse) -> Any:
 @pytest.fixture(scope="module")
 def real() -> Iterator[Engine]:
     with engine_pod.namespace() as space, engine_pod.sglang_alone(space) as pod:
-        yield Engine("real", pod.sglang, names.WEIGHTS_DIR, pod.versions() | {"base": BASE})
+        yield Engine("real", pod.sglang, names.WEIGHTS_DIR, pod.versions())
 
 
 @asynccontextmanager

@@ -1,7 +1,8 @@
 """A random Llama small enough to be made inside a test pod, and versions of it that differ.
 
-Run as a script in the engine image: `python tiny_policy.py <volume>` writes `base`, `v1`, `v2`, a `v3` whose weights
-are those of `v2`, and a damaged `v4`; the versions to announce are in `<volume>/versions.json`.
+Run as a script in the engine image: `python tiny_policy.py <volume> <target file> <name>` writes `base`, `v1`, `v2`, a
+`v3` whose weights are those of `v2`, and a damaged `v4`; the versions to announce are in `<volume>/versions.json`, and
+the target file names one of them.
 2 layers, hidden 64, byte-level BPE of 400, context 4096, float32.
 """
 
@@ -69,11 +70,11 @@ def _config(vocabulary: int) -> Any:
 
 
 def write_volume(root: Path) -> dict[str, str]:
-    """Base and four versions; name to version."""
+    """Base and four versions; directory to version."""
     import weight_versions  # lies beside this script in the pod
 
     write_model(root / "base", seed=0)
-    announced = {}
+    announced = {"base": "0-00000000"}
     for number, seed in ((1, 1), (2, 2), (3, 2), (4, 4)):
         write_model(root / f"v{number}", seed)
         announced[f"v{number}"] = str(weight_versions.seal(root / f"v{number}", number))
@@ -83,5 +84,7 @@ def write_volume(root: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    volume = Path(sys.argv[1])
-    (volume / "versions.json").write_text(json.dumps(write_volume(volume)))
+    volume, target, aim = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    announced_versions = write_volume(volume)
+    (volume / "versions.json").write_text(json.dumps(announced_versions))
+    target.write_text(json.dumps({"version": announced_versions[aim]}))

@@ -32,7 +32,7 @@ class Rig:
     root: Path
     session: aiohttp.ClientSession
     url: str
-    loops: asyncio.Task[Any]
+    loops: asyncio.Future[Any]
 
     async def post(self, path: str, body: dict[str, Any], headers: dict[str, str] | None = None) -> tuple[int, Any]:
         async with self.session.post(self.url + path, json=body, headers=headers or TOKEN) as answer:
