@@ -11,6 +11,7 @@ import contextlib
 import os
 import signal
 import sys
+import traceback
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -178,11 +179,11 @@ async def _main(demo: Demo) -> Outcome:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         await demo.run()
-    except (StepError, GaveUpError, ExceptionGroup) as raised:
+    except Exception as raised:  # outermost: whatever happened, the last line must say that it did not learn
         error = _first_failure(raised)
         if not isinstance(error, StepError | GaveUpError):
-            raise
-        return demo.outcome(str(error))
+            traceback.print_exception(error)
+        return demo.outcome(str(error) or type(error).__name__)
     return demo.outcome()
 
 
