@@ -12,11 +12,11 @@ from aiohttp import web
 from openclaw_core import logs, names, tasks, versions
 from openclaw_core.config.components import ConfigError, EngineConfig
 from openclaw_engine import command, target
-from openclaw_engine.agent import Agent
+from openclaw_engine.agent import Agent, EngineLostError
 from openclaw_engine.app import make_app
 from openclaw_engine.manifest import IncompleteVersionError, Volume
 from openclaw_engine.metrics import Metrics
-from openclaw_engine.process import SglangProcess
+from openclaw_engine.process import SglangEndedError, SglangProcess
 from openclaw_engine.sglang import Sglang
 
 logger = logging.getLogger(__name__)
@@ -84,7 +84,11 @@ def main() -> None:
     token = os.environ.get(names.ENV_AGENT_TOKEN, "")
     if not token:
         raise ConfigError(f"environment variable {names.ENV_AGENT_TOKEN} is not set")
-    asyncio.run(run(config, token))
+    try:
+        asyncio.run(run(config, token))
+    except (SglangEndedError, EngineLostError, tasks.LoopEndedError) as error:
+        logger.error("the engine ends", extra={"error": str(error)})
+        raise SystemExit(1) from error
 
 
 if __name__ == "__main__":

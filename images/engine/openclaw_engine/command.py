@@ -78,6 +78,7 @@ def arguments(config: EngineConfig, weights: Weights, port: int = names.PORT_SGL
         *("--tp-size", str(config.tensor_parallel_size)),
         *("--sampling-defaults", "openai"),
         "--enable-metrics",
+        *("--log-level-http", "warning"),
         *(_CPU_DEFAULTS if config.device == "cpu" else ()),
         *config.args,
     ]

@@ -30,6 +30,7 @@ def test_arguments_of_a_cpu_engine_are_these() -> None:
         *("--tp-size", "1"),
         *("--sampling-defaults", "openai"),
         "--enable-metrics",
+        *("--log-level-http", "warning"),
         *("--max-total-tokens", "16384", "--max-running-requests", "32"),
         *("--log-level", "warning"),
     ]
