@@ -22,6 +22,8 @@ from openclaw_core.config.spec import TrainingSpec
 
 _NOT_OURS: dict[str, Resources | dict[str, str]] = {"resources": Resources(), "pod_template": {}}
 """The pod's own fields: hashed with the pod, not read by the process."""
+_SCALED: dict[str, Resources | dict[str, str] | int] = {**_NOT_OURS, "replicas": 1}
+"""The same for sections with `replicas`: scaling must not change the file and so roll the pods."""
 
 
 class ConfigError(ValueError):
@@ -111,7 +113,7 @@ def gateway_config(training: str, namespace: str, spec: TrainingSpec) -> Gateway
         host=serving.host,
         port=serving.port,
         weight_sync_pause=serving.weight_sync_pause,
-        gateway=serving.gateway.model_copy(update=_NOT_OURS),
+        gateway=serving.gateway.model_copy(update=_SCALED),
         queue=spec.queue,
         block_timeout_sec=spec.api.timeout_sec,
         max_head_off_policyness=learning.max_head_off_policyness,
@@ -143,7 +145,7 @@ def judge_config(training: str, namespace: str, spec: TrainingSpec) -> JudgeConf
         training=training,
         namespace=namespace,
         gateway_url=internal_url(training, namespace),
-        reward_judging=spec.reward_judging.model_copy(update=_NOT_OURS),
+        reward_judging=spec.reward_judging.model_copy(update=_SCALED),
         api=spec.api,
         judge=spec.judge,
     )

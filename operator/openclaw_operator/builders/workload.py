@@ -78,7 +78,7 @@ def deployment(context: Context, workload: Workload) -> Object:
     name = names.component(training.name, workload.component)
     spec: Object = {
         "selector": {"matchLabels": metadata.selector(training.name, workload.component)},
-        "strategy": {"type": "Recreate"} if workload.recreate else {"type": "RollingUpdate"},
+        "strategy": _strategy(workload),
         "revisionHistoryLimit": 2,
         "template": _template(context, workload),
     }
@@ -87,6 +87,13 @@ def deployment(context: Context, workload: Workload) -> Object:
     elif workload.component not in context.scaled_elsewhere:
         spec["replicas"] = workload.replicas
     return {**metadata.child(training, "apps/v1", "Deployment", name, workload.component), "spec": spec}
+
+
+def _strategy(workload: Workload) -> Object:
+    """One pod out at a time and none extra: a roll needs no spare GPU or memory, and cannot wait for one for ever."""
+    if workload.recreate:
+        return {"type": "Recreate"}
+    return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
 
 
 def secret_env(env: str, secret: str, key: str) -> Object:

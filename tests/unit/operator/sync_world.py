@@ -305,9 +305,7 @@ class World:
         else:
             self._update(agent, action, ended)
 
-    def _update(
-        self, agent: Agent, action: m.SyncEngine, ended: Callable[[Synced | None, str | None], None]
-    ) -> None:
+    def _update(self, agent: Agent, action: m.SyncEngine, ended: Callable[[Synced | None, str | None], None]) -> None:
         self.check_loadable(action.version)
         agent.highest, agent.busy, agent.paused = action.epoch, True, True
         number = WeightVersion.parse(action.version).number

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from openclaw_core.versions import WeightVersion
 
+from openclaw_core.versions import WeightVersion
 from tests.unit.operator.sync_world import PAUSE_TIMEOUT, World, version
 
 FAULTS_END = 60.0
@@ -117,9 +117,7 @@ def test_weightsync_without_faults_serves_every_version_in_order(seed: int, engi
 
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**32), kills=st.lists(st.floats(0.0, 400.0), max_size=8))
-def test_weightsync_releases_old_versions_but_none_that_an_engine_may_still_load(
-    seed: int, kills: list[float]
-) -> None:
+def test_weightsync_releases_old_versions_but_none_that_an_engine_may_still_load(seed: int, kills: list[float]) -> None:
     """The world's own check fails the moment an engine is sent to a version the trainer may have deleted."""
     world = World(seed, engines=3, gateways=1)
     for number in range(1, 41):

@@ -1,0 +1,160 @@
+"""The children of a training, compared whole with golden manifests.
+
+After a wanted change: `OPENCLAW_WRITE_GOLDEN=1 pytest tests/unit/operator/test_builders.py`, then read the diff.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from openclaw_core import names
+from openclaw_operator.builders.leases import leases
+from openclaw_operator.builders.pod_template import merged
+from openclaw_operator.builders.secret import internal_secret
+from openclaw_operator.builders.storage import claims
+from openclaw_operator.plan import plan
+from tests.unit.operator.trainings import context, training
+
+GOLDEN = Path(__file__).parent / "golden"
+FULL = {
+    "model": {"huggingFace": {"repo": "Qwen/Qwen3-4B", "tokenSecretRef": {"name": "hub", "key": "token"}}},
+    "policyServing": {
+        "replicas": 4,
+        "pauseTimeoutSec": 60,
+        "resources": {"limits": {"nvidia.com/gpu": 1}},
+        "podTemplate": {
+            "metadata": {"labels": {"team": "rl"}},
+            "spec": {"nodeSelector": {"gpu": "h200"}, "containers": [{"name": "engine", "tty": True}]},
+        },
+        "gateway": {"replicas": 2, "apiKeySecretRef": {"name": "users", "key": "bearer"}},
+    },
+    "queue": {"store": "postgres", "postgres": {"urlSecretRef": {"name": "db", "key": "url"}}},
+    "environmentHosting": {
+        "enabled": True,
+        "kind": "custom",
+        "image": "me/users:1",
+        "command": ["users"],
+        "env": [{"name": "A", "value": "b"}],
+    },
+    "logging": {"wandb": {"apiKeySecretRef": {"name": "wandb", "key": "key"}}},
+    "storage": {"weights": {"existingClaim": "shared", "accessModes": ["ReadWriteMany"]}},
+}
+
+
+@pytest.mark.parametrize(
+    ("golden", "spec"),
+    [("minimal", {}), ("full", FULL), ("environment", {"environmentHosting": {"enabled": True, "replicas": 2}})],
+)
+def test_plan_equals_the_golden_manifests(golden: str, spec: dict[str, Any]) -> None:
+    built = context(training(**spec), secret_hashes={"judge": "c0ffee"})
+    text = yaml.safe_dump_all(plan(built, frozenset()).children, sort_keys=False, width=120)
+    file = GOLDEN / f"{golden}.yaml"
+    if os.environ.get("OPENCLAW_WRITE_GOLDEN"):
+        file.write_text(text)
+    assert list(yaml.safe_load_all(text)) == list(yaml.safe_load_all(file.read_text()))
+
+
+def test_pods_get_no_api_token_but_gateway_and_trainer() -> None:
+    built = plan(context(training(environmentHosting={"enabled": True})), frozenset())
+    tokens = {
+        child["metadata"]["labels"][names.LABEL_COMPONENT]: child["spec"]["template"]["spec"][
+            "automountServiceAccountToken"
+        ]
+        for child in built.children
+        if child["kind"] == "Deployment"
+    }
+    assert tokens == {"engine": False, "gateway": True, "judge": False, "trainer": True, "environment": False}
+
+
+def test_judge_key_reaches_the_judge_alone_and_only_by_reference() -> None:
+    built = plan(context(training(environmentHosting={"enabled": True})), frozenset())
+    users = [
+        child["metadata"]["name"]
+        for child in built.children
+        if child["kind"] == "Deployment" and "judge-key" in yaml.safe_dump(child)
+    ]
+    assert users == ["demo-judge"]
+    env = next(
+        child for child in built.children if child["kind"] == "Deployment" and child["metadata"]["name"] == "demo-judge"
+    )
+    assert {"name": "OPENCLAW_JUDGE_API_KEY", "valueFrom": {"secretKeyRef": {"name": "judge-key", "key": "key"}}} in (
+        env["spec"]["template"]["spec"]["containers"][0]["env"]
+    )
+
+
+def test_only_the_edited_component_gets_a_new_revision() -> None:
+    before = plan(context(), frozenset())
+    after = plan(context(training(rewardJudging={"judgeTimeoutSec": 31})), frozenset())
+    changed = [name for name in names.COMPONENTS if before.revision(name) != after.revision(name)]
+    assert changed == ["judge"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"rewardJudging": {"replicas": 3}},
+        {"policyServing": {"device": "cpu", "replicas": 3}},
+        {"policyServing": {"device": "cpu", "pauseTimeoutSec": 60}},
+        {"policyServing": {"device": "cpu", "pinnedVersion": "3-0a0b0c0d"}},
+    ],
+)
+def test_scaling_and_sync_settings_roll_no_pod(spec: dict[str, Any]) -> None:
+    before, after = plan(context(), frozenset()), plan(context(training(**spec)), frozenset())
+    assert [before.revision(name) for name in names.COMPONENTS] == [after.revision(name) for name in names.COMPONENTS]
+
+
+def test_rotated_secret_rolls_exactly_its_users() -> None:
+    before = plan(context(secret_hashes={"judge": "one"}), frozenset())
+    after = plan(context(secret_hashes={"judge": "two"}), frozenset())
+    changed = [name for name in names.COMPONENTS if before.secrets(name) != after.secrets(name)]
+    assert changed == ["judge"]
+
+
+def test_suspended_training_asks_for_no_pods_even_where_an_autoscaler_scales() -> None:
+    built = plan(context(training(suspend=True), scaled_elsewhere=frozenset({"engine"})), frozenset())
+    replicas = {child["spec"]["replicas"] for child in built.children if child["kind"] == "Deployment"}
+    assert replicas == {0}
+
+
+def test_autoscaled_component_leaves_replicas_out() -> None:
+    built = plan(context(scaled_elsewhere=frozenset({"engine"})), frozenset())
+    scaled = {
+        child["metadata"]["name"]: "replicas" in child["spec"]
+        for child in built.children
+        if child["kind"] == "Deployment"
+    }
+    assert scaled == {"demo-engine": False, "demo-gateway": True, "demo-judge": True, "demo-trainer": True}
+
+
+def test_blocked_component_is_planned_without_its_deployment() -> None:
+    built = plan(context(), frozenset({"judge"}))
+    deployments = {child["metadata"]["name"] for child in built.children if child["kind"] == "Deployment"}
+    assert deployments == {"demo-engine", "demo-gateway", "demo-trainer"}
+
+
+def test_claims_outlive_the_training_when_storage_is_retained() -> None:
+    kept = claims(training(retainStorage=True))
+    assert [claim["metadata"]["ownerReferences"] for claim in kept] == [[], []]
+
+
+def test_leases_name_nothing_of_their_content() -> None:
+    assert all(set(lease) == {"apiVersion", "kind", "metadata"} for lease in leases(training()))
+    assert all("annotations" not in lease["metadata"] for lease in leases(training()))
+
+
+def test_internal_secret_holds_two_different_tokens() -> None:
+    drawn = iter(["first", "second"])
+    assert internal_secret(training(), lambda: next(drawn))["stringData"] == {"gateway": "first", "agent": "second"}
+
+
+def test_pod_template_merges_by_name_and_replaces_other_lists() -> None:
+    base = {"containers": [{"name": "a", "image": "x", "args": ["1"]}], "volumes": [{"name": "v"}]}
+    patch = {"containers": [{"name": "a", "args": ["2"]}, {"name": "side"}], "hostNetwork": True}
+    assert merged(base, patch) == {
+        "containers": [{"name": "a", "image": "x", "args": ["2"]}, {"name": "side"}],
+        "volumes": [{"name": "v"}],
+        "hostNetwork": True,
+    }
