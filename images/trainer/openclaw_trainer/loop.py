@@ -39,7 +39,8 @@ from openclaw_trainer.announce import Announcer
 from openclaw_trainer.checkpoint import Checkpoints, Progress
 from openclaw_trainer.gateway_client import GatewayClient, GatewayError
 from openclaw_trainer.state import State
-from openclaw_trainer.step import Learner, StepResult
+from openclaw_trainer.step import StepResult
+from openclaw_trainer.team import Team
 from openclaw_trainer.triage import Triage, triage
 from openclaw_trainer.volume import Volume
 
@@ -56,7 +57,7 @@ class Parts:
     """What the loop works with; `base` is the directory of the base model."""
 
     training: PolicyTraining
-    learner: Learner
+    team: Team
     volume: Volume
     checkpoints: Checkpoints
     announcer: Announcer
@@ -77,7 +78,7 @@ class TrainingLoop:
     async def start(self) -> None:
         """Resume: next epoch, newest weights published and announced, consumed samples acked."""
         parts, state = self._parts, self._parts.state.numbers
-        restored = await self._in_worker(lambda: parts.checkpoints.restore(parts.learner))
+        restored = await self._in_worker(self._restored)
         announced, newest = await parts.announcer.read(), parts.volume.newest()
         epochs = (restored.epoch, announced.trainer_epoch, newest.trainer_epoch if newest else 0)
         numbers = (
@@ -99,6 +100,13 @@ class TrainingLoop:
             "trainer starts", extra={"step": state.step, "version": str(self._version), "epoch": state.trainer_epoch}
         )
 
+    def _restored(self) -> Progress:
+        saved = self._parts.checkpoints.newest()
+        if saved is None:
+            return Progress()
+        self._parts.team.restore(saved[0])
+        return saved[1]
+
     async def run(self) -> None:
         """Batches for ever."""
         while True:
@@ -119,6 +127,7 @@ class TrainingLoop:
             )
         )
         if not leased.samples:
+            await self._in_worker(self._parts.team.idle)
             return
         started = time.monotonic()
         async with self._kept_leased([sample.id for sample in leased.samples]):
@@ -169,7 +178,7 @@ class TrainingLoop:
     async def _stepped(self, samples: list[Sample], signals: Sequence[float], lags: list[int]) -> StepResult:
         """The step in the worker thread. A shutdown in the middle gives the samples back."""
         try:
-            return await self._in_worker(lambda: self._parts.learner.step(samples, signals, lags))
+            return await self._in_worker(lambda: self._parts.team.step(samples, signals, lags))
         except asyncio.CancelledError:
             release = ReleaseSamples(trainer_epoch=self._progress.epoch, ids=[sample.id for sample in samples])
             with contextlib.suppress(GatewayError, TimeoutError):
@@ -179,7 +188,8 @@ class TrainingLoop:
     async def _checkpoint(self) -> None:
         if self._progress.step % self._parts.training.checkpoint.every_steps == 0:
             progress = self._progress
-            await self._in_worker(lambda: self._parts.checkpoints.save(self._parts.learner, progress))
+            parts = self._parts
+            await self._in_worker(lambda: parts.checkpoints.save(parts.team.snapshot(), progress))
 
     async def _publish(self) -> None:
         """Write the present weights as the next version and announce it."""
@@ -188,7 +198,7 @@ class TrainingLoop:
         number = progress.version + 1
         manifest = await self._in_worker(
             lambda: parts.volume.publish(
-                number, epoch=progress.epoch, step=progress.step, weights=parts.learner.policy.export(), base=parts.base
+                number, epoch=progress.epoch, step=progress.step, weights=parts.team.export(), base=parts.base
             )
         )
         self._progress = replace(progress, version=number)

@@ -1,5 +1,7 @@
 """Wires the trainer: configuration → parts → two loops (training, state server) until SIGTERM.
 
+With `procsPerNode` > 1 it starts itself again under torchrun; rank 0 is the trainer, the others follow it.
+
 env  OPENCLAW_CONFIG          config.json (core TrainerConfig)
      OPENCLAW_GATEWAY_TOKEN   bearer token of the gateway's internal port
      OPENCLAW_KUBERNETES      `off`: announce into <weights>/published.json instead of the Lease
@@ -12,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import sys
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,7 +33,9 @@ from openclaw_trainer.loop import Parts, TrainingLoop
 from openclaw_trainer.policy import Policy
 from openclaw_trainer.state import State
 from openclaw_trainer.step import Learner
+from openclaw_trainer.team import Team, follow
 from openclaw_trainer.volume import Volume
+from openclaw_trainer.world import World
 
 log = logging.getLogger(__name__)
 
@@ -39,11 +44,19 @@ def main() -> None:
     config = TrainerConfig.load()
     logs.configure(names.TRAINER, config.training)
     disable_progress_bar()
-    refuse_unsupported(config.policy_training)
+    training = config.policy_training
+    refuse_unsupported(training)
+    if training.procs_per_node > 1 and "RANK" not in os.environ:
+        os.execv(sys.executable, torchrun(training.procs_per_node))
+    world = World.join(training.device)
+    if world.rank > 0:
+        _limit_threads()
+        follow(load(config, _weights_dir(), world), world)
+        return
     token = os.environ.get(names.ENV_GATEWAY_TOKEN)
     if not token:
         raise ConfigError(f"environment variable {names.ENV_GATEWAY_TOKEN} is empty: the gateway would refuse us")
-    asyncio.run(run(config, token))
+    asyncio.run(run(config, token, world))
 
 
 def refuse_unsupported(training: PolicyTraining) -> None:
@@ -54,25 +67,49 @@ def refuse_unsupported(training: PolicyTraining) -> None:
         raise ConfigError(f"policyTraining.method {training.method!r}: this trainer runs binaryRl")
     if training.lora is not None and training.lora.publish != "merged":
         raise ConfigError("policyTraining.lora.publish 'adapter': this trainer publishes merged weights")
-    if training.nodes * training.procs_per_node != 1:
-        raise ConfigError("policyTraining.nodes × procsPerNode must be 1: this trainer is one process")
+    if training.nodes != 1:
+        raise ConfigError("policyTraining.nodes must be 1: this trainer is one pod")
 
 
-async def run(config: TrainerConfig, token: str) -> None:
+def torchrun(processes: int) -> list[str]:
+    """Command line that starts this program once per GPU of the pod."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    return [*launcher, "-m", "openclaw_trainer"]
+
+
+def load(config: TrainerConfig, weights: Path, world: World) -> Learner:
+    """Base model, adapters and optimizer of one rank."""
+    base = base_model.locate(config.model, weights)
+    return Learner(Policy.load(base, config.policy_training, world), config.policy_training, world)
+
+
+async def run(config: TrainerConfig, token: str, world: World) -> None:
     """Start the state server first, so that a slow model load is visible, then train until told to stop."""
     stop, state = tasks.stop_on_signals(), State()
     port = int(os.environ.get("OPENCLAW_TRAINER_PORT", names.PORT_TRAINER))
-    loops = {"state server": state_server.serve(state, port), "training": train(config, token, state)}
+    loops = {"state server": state_server.serve(state, port), "training": train(config, token, state, world)}
     await tasks.run_all(loops, stop=stop)
 
 
-async def train(config: TrainerConfig, token: str, state: State) -> None:
+async def train(config: TrainerConfig, token: str, state: State, world: World) -> None:
     """Load everything, resume, train for ever. Any failure is kept in /state and raised."""
-    weights = Path(os.environ.get("OPENCLAW_WEIGHTS_DIR", names.WEIGHTS_DIR))
+    weights, training = _weights_dir(), config.policy_training
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch", initializer=_limit_threads) as worker:
         try:
             async with announcer(config, weights) as announce, GatewayClient(config.gateway_url, token) as gateway:
-                loop = TrainingLoop(await assemble(config, weights, worker, announce, gateway, state))
+                learner = await asyncio.get_running_loop().run_in_executor(worker, load, config, weights, world)
+                parts = Parts(
+                    training=training,
+                    team=Team(learner, world),
+                    volume=Volume(weights),
+                    checkpoints=Checkpoints(weights / "checkpoints", training.checkpoint.keep),
+                    announcer=announce,
+                    gateway=gateway,
+                    state=state,
+                    worker=worker,
+                    base=base_model.locate(config.model, weights),
+                )
+                loop = TrainingLoop(parts)
                 await loop.start()
                 await loop.run()
         except Exception as error:
@@ -81,32 +118,8 @@ async def train(config: TrainerConfig, token: str, state: State) -> None:
             raise
 
 
-async def assemble(
-    config: TrainerConfig,
-    weights: Path,
-    worker: ThreadPoolExecutor,
-    announce: Announcer,
-    gateway: GatewayClient,
-    state: State,
-) -> Parts:
-    """Load base model and optimizer in the worker thread."""
-    training = config.policy_training
-    base = base_model.locate(config.model, weights)
-
-    def load() -> Learner:
-        return Learner(Policy.load(base, training), training)
-
-    return Parts(
-        training=training,
-        learner=await asyncio.get_running_loop().run_in_executor(worker, load),
-        volume=Volume(weights),
-        checkpoints=Checkpoints(weights / "checkpoints", training.checkpoint.keep),
-        announcer=announce,
-        gateway=gateway,
-        state=state,
-        worker=worker,
-        base=base,
-    )
+def _weights_dir() -> Path:
+    return Path(os.environ.get("OPENCLAW_WEIGHTS_DIR", names.WEIGHTS_DIR))
 
 
 @contextlib.asynccontextmanager

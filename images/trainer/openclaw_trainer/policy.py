@@ -5,8 +5,7 @@ forward runs under autocast and frozen weights are kept in bfloat16. This module
 """
 
 import contextlib
-import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,8 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from openclaw_core.config.policy_training import Lora, PolicyTraining
+from openclaw_trainer import sharding
+from openclaw_trainer.world import World
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 _PEFT_PREFIX = "base_model.model."
@@ -23,30 +24,42 @@ _PEFT_PREFIX = "base_model.model."
 class Policy:
     """A causal language model on one device, and the reference it started from."""
 
-    def __init__(self, model: nn.Module, *, dtype: torch.dtype, device: torch.device, lora: bool) -> None:
+    def __init__(
+        self, model: nn.Module, *, dtype: torch.dtype, device: torch.device, lora: bool, reload: Callable[[], nn.Module]
+    ) -> None:
         self.model, self.dtype, self.device, self.lora = model, dtype, device, lora
+        self._reload = reload
         self._reference: nn.Module | None = None
 
     @classmethod
-    def load(cls, directory: Path, training: PolicyTraining) -> "Policy":
-        """Read the base model at `directory`; seeds torch, since LoRA's A is drawn at random."""
+    def load(cls, directory: Path, training: PolicyTraining, world: World | None = None) -> "Policy":
+        """Read the base model at `directory`, sharded when `world` has several ranks.
+
+        Seeds torch, since LoRA's A is drawn at random and must be the same on every rank.
+        """
         torch.manual_seed(training.seed)
         dtype, device = DTYPES[training.dtype], torch.device(training.device)
         base_dtype = dtype if training.lora else torch.float32
-        model = AutoModelForCausalLM.from_pretrained(directory, dtype=base_dtype, attn_implementation="sdpa")
-        if training.lora is not None:
-            model = _with_lora(model, training.lora)
-        # eval: dropout off, so that the policy trained is the policy served.
-        return cls(model.to(device).eval(), dtype=dtype, device=device, lora=training.lora is not None)
+
+        def read(lora: Lora | None) -> nn.Module:
+            base = AutoModelForCausalLM.from_pretrained(directory, dtype=base_dtype, attn_implementation="sdpa")
+            model: nn.Module = (_with_lora(base, lora) if lora else base).to(device)
+            if world is not None and world.size > 1:
+                sharding.shard(model, dtype)
+            # eval: dropout off, so that the policy trained is the policy served.
+            return model.eval()
+
+        lora = training.lora
+        return cls(read(lora), dtype=dtype, device=device, lora=lora is not None, reload=lambda: read(None))
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """Parameters the optimizer moves, by name."""
         return {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
 
     def keep_reference(self) -> None:
-        """Remember the present weights as π_ref. Full fine-tuning only; LoRA's reference is its base."""
+        """Load the base a second time as π_ref. LoRA needs none: its reference is its own base."""
         if not self.lora:
-            self._reference = copy.deepcopy(self.model).requires_grad_(False)
+            self._reference = self._reload().requires_grad_(False)
 
     @contextlib.contextmanager
     def reference(self) -> Iterator[nn.Module]:
@@ -56,7 +69,7 @@ class Policy:
                 yield self.model
             return
         if self._reference is None:
-            raise RuntimeError("keep_reference() was not called before training began")
+            raise RuntimeError("keep_reference() was not called")
         yield self._reference
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
@@ -68,18 +81,17 @@ class Policy:
         """The whole weights under the base model's own names, LoRA merged, in the served dtype, on the CPU.
 
         W + (alpha / r) B A is added in float32 and rounded once. Tied output embeddings are left out, as
-        `save_pretrained` does.
+        `save_pretrained` does. Collective where the policy is sharded.
         """
-        merged = {f"{name}.weight": _merged(module) for name, module in _lora_layers(self.model)}
-        weights: dict[str, Tensor] = {}
-        for name, tensor in self.model.state_dict().items():
-            if ".lora_" in name or ".base_layer." in name:
-                continue
-            weights[name.removeprefix(_PEFT_PREFIX)] = tensor
-        weights.update({name.removeprefix(_PEFT_PREFIX): tensor for name, tensor in merged.items()})
+        tensors = {name: sharding.whole(tensor) for name, tensor in self.model.state_dict().items()}
+        for name, layer in _lora_layers(self.model):
+            _merge(tensors, name, layer)
         if getattr(self.model, "config").tie_word_embeddings:  # noqa: B009  # nn.Module's type knows no config
-            weights.pop("lm_head.weight", None)
-        return {name: tensor.to("cpu", self.dtype).contiguous() for name, tensor in weights.items()}
+            tensors = {name: tensor for name, tensor in tensors.items() if not name.endswith("lm_head.weight")}
+        return {
+            name.removeprefix(_PEFT_PREFIX): tensor.to("cpu", self.dtype).contiguous()
+            for name, tensor in tensors.items()
+        }
 
 
 def _with_lora(model: nn.Module, lora: Lora) -> nn.Module:
@@ -99,9 +111,12 @@ def _lora_layers(model: nn.Module) -> list[tuple[str, Any]]:
     return [(name, module) for name, module in model.named_modules() if hasattr(module, "lora_A")]
 
 
-def _merged(layer: Any) -> Tensor:
-    """W + scale · B A in float32, shape of W."""
-    name = layer.active_adapters[0]
-    a_R_I, b_O_R = layer.lora_A[name].weight.float(), layer.lora_B[name].weight.float()
-    merged: Tensor = layer.get_base_layer().weight.float() + layer.scaling[name] * (b_O_R @ a_R_I)
-    return merged
+def _merge(tensors: dict[str, Tensor], name: str, layer: Any) -> None:
+    """Replace the base weight and the adapter of one layer by their sum, under the base model's name."""
+    adapter = layer.active_adapters[0]
+    base_O_I = tensors.pop(f"{name}.base_layer.weight")
+    a_R_I = tensors.pop(f"{name}.lora_A.{adapter}.weight")
+    b_O_R = tensors.pop(f"{name}.lora_B.{adapter}.weight")
+    tensors[f"{name}.weight"] = base_O_I.float() + layer.scaling[adapter] * (b_O_R.float() @ a_R_I.float())
+    if f"{name}.base_layer.bias" in tensors:
+        tensors[f"{name}.bias"] = tensors.pop(f"{name}.base_layer.bias")

@@ -10,12 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from openclaw_core.config.policy_training import PolicyTraining
 from openclaw_core.wire import Sample
-from openclaw_trainer.batch import collate, split
+from openclaw_trainer import sharding, snapshot
+from openclaw_trainer.batch import collate, split, tokens
 from openclaw_trainer.policy import Policy
 from openclaw_trainer.policy_loss import Outcome, micro_batch_loss
+from openclaw_trainer.snapshot import Snapshot
+from openclaw_trainer.world import World
 
 BETAS = (0.9, 0.95)
 MICRO_BATCH_TOKENS = 4096
@@ -37,11 +41,21 @@ class StepResult:
     clipped_share: float
 
 
-class Learner:
-    """Policy plus optimizer."""
+@dataclass(frozen=True)
+class Measured:
+    """What one sample's forward measured, by its index in the step's batch."""
 
-    def __init__(self, policy: Policy, training: PolicyTraining) -> None:
-        self.policy, self.training = policy, training
+    index: int
+    abs_diff: float
+    weight: float
+    clipped: float
+
+
+class Learner:
+    """Policy plus optimizer on one rank. Every method is collective when `world` has several."""
+
+    def __init__(self, policy: Policy, training: PolicyTraining, world: World | None = None) -> None:
+        self.policy, self.training, self.world = policy, training, world or World()
         if training.kl_coef > 0:
             policy.keep_reference()
         self.optimizer = torch.optim.AdamW(
@@ -50,46 +64,83 @@ class Learner:
 
     def step(self, samples: Sequence[Sample], advantages: Sequence[float], lags: Sequence[int]) -> StepResult:
         """Train on `samples` once. Same length for all three; at least one sample."""
-        outcomes: list[tuple[list[int], Outcome]] = []
         self.optimizer.zero_grad(set_to_none=True)
-        for indices in split(samples, MICRO_BATCH_TOKENS):
+        loss, measured = 0.0, list[Measured]()
+        for indices in rank_share(samples, self.world):
             batch = collate(
-                [samples[i] for i in indices],
-                [advantages[i] for i in indices],
-                [lags[i] for i in indices],
+                [samples[i] for i in indices or [0]],
+                [advantages[i] for i in indices or [0]],
+                [lags[i] for i in indices or [0]],
                 self.policy.device,
             )
             outcome = micro_batch_loss(self.policy, batch, self.training, len(samples))
-            outcome.loss.backward()  # type: ignore[no-untyped-call]  # torch declares no types here
-            outcomes.append((indices, outcome))
+            # FSDP averages gradients over the ranks; the loss is a sum over them. A rank without samples left still
+            # takes part in the forward and backward of the others, and adds nothing.
+            share = outcome.loss * (self.world.size if indices else 0.0)
+            share.backward()  # type: ignore[no-untyped-call]  # torch declares no types here
+            if indices:
+                loss += float(outcome.loss.detach())
+                measured += _measured(indices, outcome)
+        loss = sum(self.world.gathered(loss))
+        measured = [one for part in self.world.gathered(measured) for one in part]
         norm = self._clip()
-        loss = sum(float(outcome.loss.detach()) for _, outcome in outcomes)
         applied = math.isfinite(loss) and math.isfinite(norm)
         if applied:
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return _result(applied, loss, norm, lags, outcomes)
+        return _result(applied, loss, norm, lags, measured)
+
+    def export(self) -> dict[str, Tensor]:
+        """The weights engines serve."""
+        return self.policy.export()
+
+    def snapshot(self) -> Snapshot:
+        """What a checkpoint keeps."""
+        return snapshot.take(self.policy, self.optimizer)
+
+    def restore(self, saved: Snapshot) -> None:
+        """Go on from a checkpoint's snapshot."""
+        snapshot.put_back(self.policy, self.optimizer, saved)
+
+    def idle(self) -> None:
+        """Nothing to do this poll."""
 
     def _clip(self) -> float:
-        """Gradient norm before clipping; `maxGradNorm` 0 clips nothing."""
+        """Gradient norm over all ranks before clipping; `maxGradNorm` 0 clips nothing."""
         bound = self.training.max_grad_norm or math.inf
-        return float(torch.nn.utils.clip_grad_norm_(self.policy.trainable().values(), bound))
+        norm = torch.nn.utils.clip_grad_norm_(self.policy.trainable().values(), bound)
+        return float(sharding.whole(norm))
 
 
-def _result(
-    applied: bool, loss: float, norm: float, lags: Sequence[int], outcomes: list[tuple[list[int], Outcome]]
-) -> StepResult:
-    differences = {i: float(d) for indices, o in outcomes for i, d in zip(indices, o.abs_diff_B, strict=True)}
-    by_lag = {lag: _mean([d for i, d in differences.items() if lags[i] == lag]) for lag in sorted(set(lags))}
+def rank_share(samples: Sequence[Sample], world: World) -> list[list[int]]:
+    """Micro batches of this rank: indices into `samples`. Padded with empty ones to the same count on every rank."""
+    order = sorted(range(len(samples)), key=lambda i: (-tokens(samples[i]), i))
+    shares = [order[rank :: world.size] for rank in range(world.size)]
+    plans = [
+        [[share[i] for i in group] for group in split([samples[i] for i in share], MICRO_BATCH_TOKENS)]
+        for share in shares
+    ]
+    rounds = max(len(plan) for plan in plans)
+    mine = plans[world.rank]
+    return mine + [[] for _ in range(rounds - len(mine))]
+
+
+def _measured(indices: list[int], outcome: Outcome) -> list[Measured]:
+    columns = (outcome.abs_diff_B.tolist(), outcome.weight_mean_B.tolist(), outcome.clipped_share_B.tolist())
+    return [Measured(*row) for row in zip(indices, *columns, strict=True)]
+
+
+def _result(applied: bool, loss: float, norm: float, lags: Sequence[int], measured: list[Measured]) -> StepResult:
+    by_lag = {lag: _mean([one.abs_diff for one in measured if lags[one.index] == lag]) for lag in sorted(set(lags))}
     return StepResult(
         applied=applied,
         loss=loss,
         grad_norm=norm,
-        logprob_abs_diff=_mean(list(differences.values())),
+        logprob_abs_diff=_mean([one.abs_diff for one in measured]),
         logprob_abs_diff_fresh=by_lag.get(0),
         abs_diff_by_lag=by_lag,
-        weight_mean=_mean([float(w) for _, o in outcomes for w in o.weight_mean_B]),
-        clipped_share=_mean([float(c) for _, o in outcomes for c in o.clipped_share_B]),
+        weight_mean=_mean([one.weight for one in measured]),
+        clipped_share=_mean([one.clipped for one in measured]),
     )
 
 

@@ -23,7 +23,9 @@ from openclaw_trainer.policy import Policy
 from openclaw_trainer.policy_loss import Outcome, micro_batch_loss
 from openclaw_trainer.state import State
 from openclaw_trainer.step import Learner
+from openclaw_trainer.team import Team
 from openclaw_trainer.volume import StaleEpochError, Volume
+from openclaw_trainer.world import World
 from tests.fakes.sample_store import TOKEN, SampleStore, serving
 from tests.unit.trainer.sampling import batch_of
 
@@ -45,7 +47,7 @@ class Site:
             yield TrainingLoop(
                 Parts(
                     training=self.training,
-                    learner=Learner(Policy.load(self.base, self.training), self.training),
+                    team=Team(Learner(Policy.load(self.base, self.training), self.training), World()),
                     volume=Volume(self.root),
                     checkpoints=Checkpoints(self.root / "checkpoints", keep=3),
                     announcer=FileAnnouncer(self.root / "published.json"),
@@ -191,7 +193,7 @@ async def test_killed_trainer_loses_and_repeats_no_sample(
     async with site.trainer() as loop:
         await loop.start()
         await loop.one_batch()
-        state, weights = _state(loop), loop._parts.learner.policy.export()
+        state, weights = _state(loop), loop._parts.team.export()
     assert set(store.trained) == set(range(8)) and not store.dropped and not store.queue
     assert (state.step, state.trainer_epoch) == (2, 2)
     newest = Volume(site.root).newest()

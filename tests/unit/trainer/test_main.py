@@ -14,6 +14,7 @@ from openclaw_core.config.queue_and_storage import Logging
 from openclaw_core.wire import TrainerState
 from openclaw_trainer import base_model, main, state_server
 from openclaw_trainer.state import State
+from openclaw_trainer.world import World
 from tests.fakes.sample_store import TOKEN, SampleStore, serving
 
 
@@ -33,7 +34,7 @@ def _config(training: PolicyTraining, path: str = "base", url: str = "http://gat
     [
         ({"engine": "megatron"}, "engine"),
         ({"method": "opd"}, "method"),
-        ({"procs_per_node": 2}, "procsPerNode"),
+        ({"nodes": 2}, "nodes"),
     ],
 )
 def test_setting_the_trainer_does_not_implement_is_refused_by_name(
@@ -97,7 +98,7 @@ async def test_failure_is_kept_in_the_state_and_raised(
     monkeypatch.setenv("OPENCLAW_WEIGHTS_DIR", str(tmp_path))
     state = State()
     with pytest.raises(ConfigError):
-        await main.train(_config(training), TOKEN, state)
+        await main.train(_config(training), TOKEN, state, World())
     assert state.snapshot().phase == "failed" and "no model at" in (state.snapshot().error or "")
 
 
@@ -110,5 +111,5 @@ async def test_trainer_started_from_its_configuration_reaches_the_gateway(
     store.epoch = 5
     async with serving(store) as url:
         with pytest.raises(RuntimeError, match="older trainer epoch"):
-            await main.train(_config(training, str(base), url), TOKEN, state)
+            await main.train(_config(training, str(base), url), TOKEN, state, World())
     assert store.calls["lease"] == 1 and state.snapshot().trainer_epoch == 1
