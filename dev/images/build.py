@@ -1,7 +1,7 @@
 """`python -m dev.images.build [name …]`: build and push the images whose inputs changed.
 
-    sources ─▶ tags ─▶ registry has them? ─no─▶ base ─▶ build, parents first ─▶ push (beside the next build) ─▶ prune
-                                      └yes─▶ nothing to do                                     └▶ tags.json
+    sources ─▶ snapshot ─▶ tags ─▶ registry has them? ─no─▶ base ─▶ build, parents first ─▶ push ─▶ prune ─▶ tags.json
+                                      └yes─▶ nothing to do                      (beside the next build)
 
 Environment: REGISTRY (default the embedded cluster's), BASE_IMAGE (default: made from Debian's packages).
 """
@@ -68,12 +68,12 @@ class Job:
     remote: str
 
 
-def plan(settings: Settings, names: tuple[str, ...]) -> list[Job]:
+def plan(settings: Settings, names: tuple[str, ...], sources: Path = ROOT) -> list[Job]:
     """Every wanted image with its content-keyed names, parents first."""
     key = base.key(settings.base_image)
     jobs = []
     for image in with_parents(names):
-        tag = contents.tag(ROOT, image, key)
+        tag = contents.tag(sources, image, key)
         name = f"openclaw-{image.name}"
         jobs.append(Job(image, f"localhost/{name}:{tag}", f"{settings.registry}/{name}:{tag}"))
     return jobs
@@ -82,9 +82,9 @@ def plan(settings: Settings, names: tuple[str, ...]) -> list[Job]:
 def missing(settings: Settings, jobs: list[Job], names: tuple[str, ...]) -> list[Job]:
     """Jobs the registry lacks; a parent counts only when a child is missing."""
     absent = [job for job in jobs if not _is_pushed(settings, job)]
-    wanted = {job.image.name for job in absent if job.image.name in names}
-    parents = {BY_NAME[name].parent for name in wanted}
-    return [job for job in jobs if job.image.name in wanted or job.image.name in parents]
+    needed = {job.image.name for job in absent if job.image.name in names}
+    needed |= {parent for name in needed if (parent := BY_NAME[name].parent) is not None}
+    return [job for job in absent if job.image.name in needed]
 
 
 def _is_pushed(settings: Settings, job: Job) -> bool:
@@ -92,8 +92,8 @@ def _is_pushed(settings: Settings, job: Job) -> bool:
     return registry.has(settings.registry, repository, tag)
 
 
-def build_all(settings: Settings, jobs: list[Job], clock: Clock) -> None:
-    """Build in order; each push runs beside the next build."""
+def build_all(settings: Settings, jobs: list[Job], planned: list[Job], sources: Path, clock: Clock) -> None:
+    """Build `jobs` in order, each push beside the next build; `planned` holds their parents too."""
     _check_tools(settings)
     _check_disk(settings, jobs)
     buildah = Buildah(settings.cache)
@@ -101,8 +101,10 @@ def build_all(settings: Settings, jobs: list[Job], clock: Clock) -> None:
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(max_workers=1) as pusher:
         arguments = build_secrets.write(Path(folder))
         pushes: list[Future[None]] = []
+        parents = {job.image.name: job for job in planned}
         for job in jobs:
-            _build(buildah, job, _source(job, jobs, base_reference), arguments, clock)
+            source = _source(settings, buildah, job, base_reference, parents)
+            _build(buildah, job, sources, [*arguments, *source], clock)
             pushes.append(pusher.submit(_push, settings, buildah, job, clock))
         for push in pushes:
             push.result()
@@ -121,23 +123,23 @@ def _base(settings: Settings, buildah: Buildah, clock: Clock) -> str:
     return reference
 
 
-def _source(job: Job, jobs: list[Job], base_reference: str) -> list[str]:
-    """Build argument that names what the image is built on."""
+def _source(settings: Settings, buildah: Buildah, job: Job, base_reference: str, parents: dict[str, Job]) -> list[str]:
+    """Arguments that name what the image is built on: the base, or its parent from here or from the registry."""
     if job.image.parent is None:
         return ["--build-arg", f"BASE_IMAGE={base_reference}"]
-    parent = next(other.local for other in jobs if other.image.name == job.image.parent)
-    return ["--build-arg", f"{job.image.parent.upper()}_IMAGE={parent}"]
+    parent = parents[job.image.parent]
+    reference = parent.local if buildah.exists(parent.local) else parent.remote
+    plain = ["--tls-verify=false"] if registry.is_loopback(settings.registry.partition("/")[0]) else []
+    return [*plain, "--build-arg", f"{job.image.parent.upper()}_IMAGE={reference}"]
 
 
-def _build(buildah: Buildah, job: Job, source: list[str], arguments: list[str], clock: Clock) -> None:
+def _build(buildah: Buildah, job: Job, sources: Path, arguments: list[str], clock: Clock) -> None:
     name = job.image.name
     if buildah.exists(job.local):
         clock.say(f"{name}: built before")
         return
     clock.say(f"{name}: building {job.local}")
-    buildah.build(
-        job.image.dockerfile, job.local, ROOT, [*arguments, *source], lambda line: clock.say(f"{name}: {line}")
-    )
+    buildah.build(job.image.dockerfile, job.local, sources, arguments, lambda line: clock.say(f"{name}: {line}"))
     clock.say(f"{name}: built")
 
 
@@ -222,11 +224,13 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"no image is called {', '.join(unknown)}; there are {', '.join(choices)}")
     names, clock = tuple(options.names or choices), Clock()
     try:
-        with _alone(settings.cache, clock):
-            jobs = plan(settings, names)
+        with _alone(settings.cache, clock), tempfile.TemporaryDirectory() as folder:
+            sources = Path(folder)
+            contents.snapshot(ROOT, with_parents(names), sources)
+            jobs = plan(settings, names, sources)
             todo = missing(settings, jobs, names)
             if todo:
-                build_all(settings, todo, clock)
+                build_all(settings, todo, jobs, sources, clock)
             write_tags(options.tag_file, [job for job in jobs if job.image.name in names])
     except (
         ImagesError,

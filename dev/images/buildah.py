@@ -41,7 +41,17 @@ class Buildah:
         self, dockerfile: str, reference: str, context: Path, arguments: Sequence[str], say: Callable[[str], None]
     ) -> None:
         """Build one Dockerfile layer by layer; `say` gets a line per instruction."""
-        command = ["bud", "--isolation", "chroot", "--layers", *arguments, "--file", dockerfile, "--tag", reference]
+        command = [
+            "bud",
+            "--isolation",
+            "chroot",
+            "--layers",
+            *arguments,
+            "--file",
+            str(context / dockerfile),
+            "--tag",
+            reference,
+        ]
         self._logged(reference, [*command, str(context)], say)
 
     def push(self, reference: str, target: str, *, tls: bool) -> None:

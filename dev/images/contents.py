@@ -4,12 +4,17 @@ Two checkouts with the same sources get the same tag, so what the registry has n
 """
 
 import hashlib
+import os
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from dev.images.catalogue import BY_NAME, Image
 
 _IGNORED = ("__pycache__", ".mypy_cache", ".ruff_cache")
 _LENGTH = 12
+_MOMENT = 1_577_836_800
+"""Modification time of every file of a snapshot, so that a builder's cache goes by contents alone."""
 
 
 class MissingInputError(Exception):
@@ -27,6 +32,19 @@ def tag(root: Path, image: Image, base_key: str) -> str:
             content = hashlib.sha256(path.read_bytes()).digest()
             digest.update(str(path.relative_to(root)).encode() + b"\0" + executable + content)
     return digest.hexdigest()[:_LENGTH]
+
+
+def snapshot(root: Path, images: Iterable[Image], folder: Path) -> None:
+    """Copy the inputs of `images` into `folder`: what is hashed is then what is built, edited meanwhile or not."""
+    for image in images:
+        for name in (image.dockerfile, ".dockerignore", *image.inputs):
+            for path in files(root, name):
+                copy = folder / path.relative_to(root)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, copy)
+                os.utime(copy, (_MOMENT, _MOMENT))
+    for directory in (path for path in folder.rglob("*") if path.is_dir()):
+        os.utime(directory, (_MOMENT, _MOMENT))
 
 
 def files(root: Path, name: str) -> list[Path]:

@@ -56,6 +56,15 @@ def test_tag_ignores_caches_and_foreign_files(checkout: Path) -> None:
     assert contents.tag(checkout, GATEWAY, "base") == before
 
 
+def test_snapshot_has_the_same_tag_and_no_clock(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("snapshot")
+    (checkout / "README.md").write_text("x")
+    contents.snapshot(checkout, [GATEWAY], folder)
+    assert contents.tag(folder, GATEWAY, "base") == contents.tag(checkout, GATEWAY, "base")
+    assert not (folder / "README.md").exists()
+    assert len({path.stat().st_mtime for path in folder.rglob("*")}) == 1
+
+
 def test_missing_input_is_named(checkout: Path) -> None:
     (checkout / "lock.txt").unlink()
     with pytest.raises(contents.MissingInputError, match=r"lock\.txt is missing"):
@@ -114,7 +123,8 @@ def names_of(settings: Settings, wanted: tuple[str, ...], pushed: tuple[str, ...
 def test_only_what_the_registry_lacks_is_built(tmp_path: Path) -> None:
     settings = Settings("127.0.0.1:1", None, tmp_path)
     assert names_of(settings, ("engine", "judge"), pushed=("torch", "engine")) == ["judge"]
-    assert names_of(settings, ("engine", "judge"), pushed=("torch", "judge")) == ["torch", "engine"]
+    assert names_of(settings, ("engine", "judge"), pushed=("torch", "judge")) == ["engine"]
+    assert names_of(settings, ("engine", "judge"), pushed=("judge",)) == ["torch", "engine"]
     assert names_of(settings, ("engine",), pushed=("engine",)) == []
 
 
