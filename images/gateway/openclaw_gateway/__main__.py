@@ -35,6 +35,7 @@ def main() -> int:
         _log.error("the gateway does not start: %s", error)
         return 2
     logging.getLogger("uvicorn.error").addFilter(_is_news)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     uvloop.run(_run(config, settings))
     return 0
 

@@ -54,6 +54,7 @@ class _Turn:
     """A request being served: recorded if it has an id, else counted under `reason` at its end."""
 
     request: ChatRequest
+    owner: str
     turn_id: int | None
     reason: str | None
     session: str
@@ -103,8 +104,8 @@ class Chat:
         session = admission.session or request.session or answer["x-request-id"]
         if isinstance(admission, Begun):
             answer["x-session-id"] = admission.session
-            return _Turn(request, admission.turn_id, None, session, answer)
-        return _Turn(request, None, admission.reason, session, answer)
+            return _Turn(request, owner, admission.turn_id, None, session, answer)
+        return _Turn(request, owner, None, admission.reason, session, answer)
 
     async def _arrive(self, owner: str, request: ChatRequest) -> Admission:
         if not request.main and not request.opt_out:
@@ -152,10 +153,17 @@ class Chat:
                 await self._end(turn, Drop.CLIENT_GONE)
                 self._metrics.answered("client_gone")
                 return
-            work.result()
+            await self._settle(work, turn)
         finally:
             for task in (work, watch):
                 task.cancel()
+
+    async def _settle(self, work: asyncio.Task[None], turn: _Turn) -> None:
+        """A fault of ours ends the turn too; the server then answers 500, or cuts the stream."""
+        if work.exception() is not None:
+            await self._end(turn, Drop.UPSTREAM_ERROR)
+            self._metrics.answered("internal_error")
+        work.result()
 
     async def _exchange(self, turn: _Turn, send: asgi.Send) -> None:
         body = forwarding.upstream_body(
@@ -191,7 +199,9 @@ class Chat:
         await asgi.json_answer(send, 200, reply, turn.headers)
 
     async def _stream(self, turn: _Turn, call: Call, send: asgi.Send) -> None:
-        recorder = recording.StreamRecorder() if turn.recorded else None
+        # An opted-out answer is read too, in memory: whatever quotes it later must be known.
+        reads = turn.recorded or turn.reason == Untracked.OPT_OUT
+        recorder = recording.StreamRecorder() if reads else None
         relay = Relay(recorder, cut_logprobs=turn.recorded and not turn.request.wants_logprobs)
         await asgi.start(send, 200, _STREAM_HEADERS | turn.headers)
         if recorder is not None:
@@ -219,19 +229,18 @@ class Chat:
         await self._finish(turn, answer)
         self._metrics.answered("ok")
         await asgi.body(send, relay.held(), more=False)
+        await call.drain()
 
     async def _end_version(self, call: Call) -> str | None:
         """The version now; asked for again when a hold fell into the stream."""
-        if call.epoch != self._gate.pause.epoch:
-            return await self._probes.verify(call.engine, max_age_sec=0.0)
-        return await self._probes.verify(call.engine)
+        return await self._probes.verify(call.engine, again=call.epoch != self._gate.pause.epoch)
 
     # ------------------------------------------------------------ the end of a turn
 
     async def _finish(self, turn: _Turn, answer: recording.Answer | None) -> None:
         """Commit a turn that was answered; returns when it is on disk."""
         if turn.turn_id is None or answer is None:
-            await self._count(turn)
+            await self._count(turn, answer)
             return
         drop: str | None = None
         if answer.is_empty:
@@ -260,9 +269,12 @@ class Chat:
             else:
                 await self._store.finish(turn.turn_id, Finished(turn.request.messages, None, None, None, drop))
 
-    async def _count(self, turn: _Turn) -> None:
+    async def _count(self, turn: _Turn, answer: recording.Answer | None) -> None:
+        chain = None
+        if turn.reason == Untracked.OPT_OUT and answer is not None:
+            chain = conversation.extend(turn.request.outline.chain, answer.message)
         with self._tolerate_store(turn):
-            await self._store.count_untracked(turn.reason or Untracked.SIDE)
+            await self._store.count_untracked(turn.reason or Untracked.SIDE, turn.owner, chain)
 
     @contextlib.contextmanager
     def _tolerate_store(self, turn: _Turn) -> Iterator[None]:

@@ -36,8 +36,6 @@ class Outline:
     """Index after the last assistant message; 0 without one."""
     tail: bytes
     """Chain of the messages from `tail_start` on."""
-    marks: tuple[bytes, ...]
-    """Chain up to and including each message."""
 
 
 def extend(chain: bytes, message: Message) -> bytes:
@@ -47,17 +45,15 @@ def extend(chain: bytes, message: Message) -> bytes:
 
 def outline(messages: Sequence[Message]) -> Outline:
     prefixes: list[Prefix] = []
-    marks: list[bytes] = []
     chain, tail, tail_start = START, START, 0
     for index, message in enumerate(messages):
         chain = extend(chain, message)
-        marks.append(chain)
         if message.get("role") == "assistant":
             prefixes.append(Prefix(index + 1, chain))
             tail, tail_start = START, index + 1
         else:
             tail = extend(tail, message)
-    return Outline(tuple(reversed(prefixes)), chain, tail_start, tail, tuple(marks))
+    return Outline(tuple(reversed(prefixes)), chain, tail_start, tail)
 
 
 def next_state(messages: Sequence[Message], start: int) -> list[Message]:

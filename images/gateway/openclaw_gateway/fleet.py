@@ -23,8 +23,8 @@ class Engine:
     ready: bool = False
     version: str | None = None
     """Its weight_version when last asked."""
-    verified_at: float = float("-inf")
-    """Monotonic time of that answer."""
+    trusted: bool = False
+    """No hold and no outage since that answer."""
     in_flight: int = 0
     failures: int = 0
 

@@ -27,7 +27,7 @@ class Gate:
 
     def hold(self, epoch: int, duration_sec: float, age_sec: float = 0.0) -> None:
         if self.pause.hold(epoch, duration_sec, self._now(), age_sec=age_sec):
-            self._released = asyncio.Event()
+            self._released.clear()
             self._on_change()
 
     def release(self, epoch: int, serving_version: str | None) -> None:

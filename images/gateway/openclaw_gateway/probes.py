@@ -3,8 +3,8 @@
 ```
  loop: every second, or when woken ──▶ each engine: GET /ready, GET /model_info   (≤ 5 s each, side by side)
 ```
-While submissions are paused a 503 of /ready is the sync at work: readiness is left as it was, the version is not
-believed until asked again.
+While submissions are paused a 503 of /ready is the sync at work: readiness is left as it was, and engines are asked
+every 0.1 s. After a hold or an outage a version is not believed until it was asked for again.
 """
 
 import asyncio
@@ -17,9 +17,8 @@ import orjson
 from openclaw_gateway.fleet import FAILURES_TO_EJECT, Engine, Fleet
 
 _log = logging.getLogger(__name__)
-EVERY_SEC = 1.0
-FRESH_SEC = 2.0
-"""A version asked for less long ago is taken as the engine's."""
+EVERY_SEC, EVERY_SEC_PAUSED = 1.0, 0.1
+_VERIFY_SEC = 2.0
 _TIMEOUT = aiohttp.ClientTimeout(total=5, sock_connect=2)
 
 
@@ -45,15 +44,15 @@ class Probes:
             if engines:
                 await asyncio.wait([self._start(engine) for engine in engines], timeout=2 * EVERY_SEC)
             try:
-                async with asyncio.timeout(EVERY_SEC):
+                async with asyncio.timeout(EVERY_SEC_PAUSED if self._is_paused() else EVERY_SEC):
                     await self._wake.wait()
             except TimeoutError:
                 continue
 
-    async def verify(self, engine: Engine, *, max_age_sec: float = FRESH_SEC) -> str | None:
-        """The engine's version, asked for at most `max_age_sec` ago if it answers at all."""
-        if self._now() - engine.verified_at > max_age_sec:
-            await asyncio.wait([self._start(engine)], timeout=2.0)
+    async def verify(self, engine: Engine, *, again: bool = False) -> str | None:
+        """The engine's version; asked for (≤ 2 s) when something may have changed it, or `again`."""
+        if again or not engine.trusted:
+            await asyncio.wait([self._start(engine)], timeout=_VERIFY_SEC)
         return engine.version
 
     async def ready_engine(
@@ -77,7 +76,8 @@ class Probes:
     def distrust(self) -> None:
         """Versions may have changed: ask before believing."""
         for engine in self._fleet.engines.values():
-            engine.verified_at = float("-inf")
+            engine.trusted = False
+        self.wake()
 
     def _start(self, engine: Engine) -> asyncio.Task[None]:
         """One probe at a time for an engine; a second asker shares it."""
@@ -90,18 +90,19 @@ class Probes:
         return task
 
     async def _probe(self, engine: Engine) -> None:
-        asked_at = self._now()
+        engine.trusted = True  # unless distrusted again while this probe is on its way
         try:
             async with self._http.get(f"{engine.url}/ready", timeout=_TIMEOUT) as response:
                 ready = response.status == 200
             if ready:
                 async with self._http.get(f"{engine.url}/model_info", timeout=_TIMEOUT) as response:
                     info = orjson.loads(await response.read())
-                    engine.version, engine.verified_at = str(info["weight_version"]), asked_at
+                    engine.version = str(info["weight_version"])
             self._settle(engine, ready)
         except (aiohttp.ClientConnectorError, aiohttp.ServerDisconnectedError):
             self._settle(engine, ready=False)
         except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError, KeyError, TypeError):
+            engine.trusted = False
             engine.failures += 1
             if engine.failures >= FAILURES_TO_EJECT:
                 self._settle(engine, ready=False)
@@ -109,7 +110,9 @@ class Probes:
     def _settle(self, engine: Engine, ready: bool) -> None:
         if ready:
             engine.failures = 0
-        elif self._is_paused():
+        else:
+            engine.trusted = False
+        if not ready and self._is_paused():
             return
         if engine.ready != ready:
             _log.info("engine %s is %s", engine.address, "ready" if ready else "not ready")

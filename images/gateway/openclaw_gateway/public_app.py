@@ -66,6 +66,10 @@ def _rest(
         refused = errors.ApiError(error.status_code, message, code="method_not_allowed")
         return _json(refused.status, refused.body(), dict(error.headers or {}))
 
+    @app.api_route(PATH, methods=["GET", "PUT", "DELETE", "PATCH"])
+    async def _chat_takes_post() -> Response:
+        raise HTTPException(405, "this endpoint takes POST", {"Allow": "POST"})
+
     @app.get("/healthz")
     async def _healthz() -> dict[str, bool]:
         return {"ok": True}

@@ -4,6 +4,9 @@ An engine that closes an idle connection just as it is used has not read the req
 the request is sent once more. Timeouts: connect 5 s, silence 600 s; the whole takes as long as it takes.
 """
 
+import asyncio
+import contextlib
+import io
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +22,7 @@ PATH = "/v1/chat/completions"
 ENGINE_WAIT_SEC = 10.0
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=600)
 _READ_BUFFER = 1 << 20
+_LARGE_BODY = 1 << 20
 
 
 def http_session() -> aiohttp.ClientSession:
@@ -79,12 +83,14 @@ class Upstream:
     async def _send(self, engine: Engine, body: bytes) -> "Call":
         departure = await self._gate.depart()
         call = Call(engine, engine.version, self._gate.pause.epoch)
+        # A large body is written in parts, so the first part's trace does not say that it is sent.
+        large = len(body) > _LARGE_BODY
         try:
             call.response = await self._http.post(
                 engine.url + PATH,
-                data=body,
-                headers={"Content-Type": "application/json"},
-                trace_request_ctx=departure.sent,
+                data=io.BytesIO(body) if large else body,
+                headers={"Content-Type": "application/json", "Content-Length": str(len(body))},
+                trace_request_ctx=None if large else departure.sent,
             )
         except BaseException:
             call.close()
@@ -123,6 +129,13 @@ class Call:
             raise errors.bad_gateway(f"the engine's answer was cut off: {type(error).__name__}") from error
         except TimeoutError as error:
             raise errors.timed_out("the engine stopped answering") from error
+
+    async def drain(self) -> None:
+        """Read the end of a stream that said it is done, so that its connection serves again (≤ 1 s)."""
+        if self.response is not None:
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self.response.content.read()
 
     def close(self) -> None:
         if self._open:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -20,6 +21,9 @@ from openclaw_gateway.store.stats import difference
 from tests.fakes.engine import FakeEngine
 
 TOKEN = "internal-token"
+_MEMORY = (
+    "/dev/shm" if os.path.isdir("/dev/shm") else None
+)  # fsync costs nothing there: tests wait for commits, not for the disk
 
 
 def config(**sections: Any) -> GatewayConfig:
@@ -104,7 +108,7 @@ async def running(
     *engines: FakeEngine, gateway: GatewayConfig | None = None, directory: Path | None = None, **settings: Any
 ) -> AsyncIterator[Running]:
     """A gateway whose engines are ready when it is handed over."""
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory(dir=_MEMORY) as temporary:
         setup = Settings(
             **{
                 "token": TOKEN,
@@ -120,7 +124,7 @@ async def running(
         )
         async with main.gateway(gateway or config(), setup) as parts, aiohttp.ClientSession() as http:
             loops = [asyncio.create_task(parts.probes.run()), asyncio.create_task(main.upkeep(parts))]
-            async with _served(parts.public) as url, _served(parts.internal) as internal_url:
+            async with _served(parts.public, parts.internal) as (url, internal_url):
                 async with asyncio.timeout(5):
                     while len(parts.fleet.ready()) < len(engines):
                         parts.probes.wake()
@@ -137,17 +141,19 @@ async def running(
 
 
 @contextlib.asynccontextmanager
-async def _served(app: Any) -> AsyncIterator[str]:
-    server = main.server(app, "127.0.0.1", 0)
-    serving = asyncio.create_task(server.serve())
+async def _served(*apps: Any) -> AsyncIterator[list[str]]:
+    """The applications on free ports; their base URLs."""
+    servers = [main.server(app, "127.0.0.1", 0) for app in apps]
+    serving = [asyncio.create_task(server.serve()) for server in servers]
     async with asyncio.timeout(5):
-        while not server.started:
+        while not all(server.started for server in servers):  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.005)
     try:
-        yield f"http://127.0.0.1:{_port(server)}"
+        yield [f"http://127.0.0.1:{_port(server)}" for server in servers]
     finally:
-        server.force_exit = server.should_exit = True
-        await serving
+        for server in servers:
+            server.force_exit = server.should_exit = True
+        await asyncio.gather(*serving)
 
 
 def _port(server: uvicorn.Server) -> int:

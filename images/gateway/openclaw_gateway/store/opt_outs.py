@@ -18,13 +18,20 @@ _KEPT_SEC = 7 * 24 * 3600.0
 
 def applies(tx: Transaction, arrival: Arrival) -> bool:
     """True when the request opts out, or still contains a message that did."""
-    name = arrival.session or ""
     if arrival.opt_out:
-        for mark in _own_marks(arrival, name):
-            if not _known(tx, arrival.owner, [mark]):
-                tx.connection.execute(insert(opt_outs).values(owner=arrival.owner, mark=mark, until=tx.now + _KEPT_SEC))
+        if arrival.session and arrival.messages:
+            alone = conversation.extend(conversation.START, arrival.messages[-1])
+            _remember(tx, arrival.owner, _mark(arrival.owner, arrival.session, alone))
         return True
-    return _any(tx, arrival.owner) and _known(tx, arrival.owner, _all_marks(arrival, name))
+    return _any(tx, arrival.owner) and _known(tx, arrival.owner, _marks(arrival))
+
+
+def answered(tx: Transaction, owner: str, chain: bytes) -> None:
+    """An opted-out request was answered; `chain` covers both. Whoever goes on from there quotes it.
+
+    Without a session id the message alone would not do: any other conversation may open with the same words.
+    """
+    _remember(tx, owner, _mark(owner, "", chain))
 
 
 def forget_old(tx: Transaction) -> None:
@@ -43,20 +50,18 @@ def _known(tx: Transaction, owner: str, marks: list[bytes]) -> bool:
     return tx.connection.execute(query).first() is not None
 
 
-def _own_marks(arrival: Arrival, name: str) -> list[bytes]:
-    """Marks of what this request adds: the conversation up to it, and with a session id its last message alone."""
-    marks = [_mark(arrival.owner, "", arrival.outline.chain)]
-    if name and arrival.messages:
-        marks.append(_mark(arrival.owner, name, conversation.extend(conversation.START, arrival.messages[-1])))
-    return marks
-
-
-def _all_marks(arrival: Arrival, name: str) -> list[bytes]:
-    marks = [_mark(arrival.owner, "", chain) for chain in arrival.outline.marks]
-    if name:
+def _marks(arrival: Arrival) -> list[bytes]:
+    """Of every answer it continues; with a session id, of each of its messages too."""
+    marks = [_mark(arrival.owner, "", prefix.chain) for prefix in arrival.outline.prefixes]
+    if arrival.session:
         alone = (conversation.extend(conversation.START, message) for message in arrival.messages)
-        marks += [_mark(arrival.owner, name, chain) for chain in alone]
+        marks += [_mark(arrival.owner, arrival.session, chain) for chain in alone]
     return marks
+
+
+def _remember(tx: Transaction, owner: str, mark: bytes) -> None:
+    if not _known(tx, owner, [mark]):
+        tx.connection.execute(insert(opt_outs).values(owner=owner, mark=mark, until=tx.now + _KEPT_SEC))
 
 
 def _mark(owner: str, name: str, chain: bytes) -> bytes:

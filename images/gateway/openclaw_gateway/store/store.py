@@ -61,8 +61,9 @@ class Store:
     async def withdraw(self, turn_id: int) -> None:
         await self._writer.run(lambda tx: turns.withdraw(tx, turn_id))
 
-    async def count_untracked(self, reason: str) -> None:
-        await self._writer.run(lambda tx: turns.count_untracked(tx, reason))
+    async def count_untracked(self, reason: str, owner: str, opted_out: bytes | None = None) -> None:
+        """`opted_out`: chain of an opted-out request and its answer, so that what quotes it is known."""
+        await self._writer.run(lambda tx: turns.count_untracked(tx, reason, owner, opted_out))
 
     async def end_session(self, owner: str, name: str) -> None:
         """The client ends a session with a request that is not a turn of it."""

@@ -142,9 +142,12 @@ def withdraw(tx: Transaction, turn_id: int) -> None:
         tx.touched.add(Topic.CAPACITY)
 
 
-def count_untracked(tx: Transaction, reason: str) -> None:
+def count_untracked(tx: Transaction, reason: str, owner: str, chain: bytes | None) -> None:
+    """A request was served without a record. `chain` covers an opted-out request and its answer."""
     tx.count(SERVED)
     tx.count(untracked(reason))
+    if chain is not None:
+        opt_outs.answered(tx, owner, chain)
 
 
 def end_session(tx: Transaction, owner: str, name: str) -> None:

@@ -1,0 +1,80 @@
+"""When submissions are paused: a pure state on one clock. Every mistake of a clock or an operator fails open."""
+
+import pytest
+
+from openclaw_gateway.pause import CLOCK_SKEW_SEC, Pause
+
+
+def test_hold_ends_by_itself_at_its_length():
+    pause = Pause()
+    assert pause.hold(1, 120, now=10.0)
+    assert pause.remaining(10.0) == 120
+    assert pause.is_on(129.9)
+    assert not pause.is_on(130.0)
+
+
+def test_seeing_a_hold_again_extends_nothing():
+    pause = Pause()
+    pause.hold(1, 120, now=0.0)
+    assert not pause.hold(1, 120, now=100.0)
+    assert not pause.is_on(120.0)
+    assert not pause.hold(1, 120, now=121.0)
+    assert not pause.is_on(121.0)
+
+
+def test_release_ends_the_hold_and_late_news_of_it_are_ignored():
+    pause = Pause()
+    pause.hold(3, 120, now=0.0)
+    assert pause.release(3, "1-0a1b2c3d", now=1.0)
+    assert not pause.is_on(1.0)
+    assert pause.serving_version == "1-0a1b2c3d"
+    assert not pause.hold(3, 120, now=2.0)
+    assert not pause.is_on(2.0)
+
+
+def test_older_epochs_change_nothing():
+    pause = Pause()
+    pause.hold(5, 120, now=0.0)
+    assert not pause.release(4, "0-00000000", now=1.0)
+    assert not pause.hold(4, 500, now=1.0)
+    assert pause.is_on(119.0) and not pause.is_on(120.0)
+    assert pause.serving_version is None
+
+
+def test_bumped_epoch_is_a_hold_of_its_own():
+    pause = Pause()
+    pause.hold(1, 60, now=0.0)
+    assert pause.hold(2, 60, now=50.0)
+    assert pause.is_on(109.0) and not pause.is_on(110.0)
+
+
+@pytest.mark.parametrize(
+    ("age", "left"),
+    [(0.0, 120), (4.0, 120), (65.0, 60), (125.0, 0), (600.0, 0), (-3600.0, 120)],
+)
+def test_age_at_first_sight_shortens_beyond_the_allowed_skew(age, left):
+    assert CLOCK_SKEW_SEC == 5.0
+    pause = Pause()
+    pause.hold(1, 120, now=0.0, age_sec=age)
+    assert pause.remaining(0.0) == left
+
+
+def test_long_past_hold_is_ignored_for_good():
+    pause = Pause()
+    assert not pause.hold(7, 120, now=0.0, age_sec=9000)
+    assert not pause.hold(7, 120, now=1.0)
+    assert pause.hold(8, 120, now=2.0)
+
+
+def test_retry_after_follows_recent_holds_and_never_exceeds_what_is_left():
+    pause = Pause()
+    pause.hold(1, 120, now=0.0)
+    assert pause.retry_after(0.0) == 1
+    pause.release(1, None, now=7.0)
+    pause.hold(2, 120, now=20.0)
+    assert pause.retry_after(20.0) == 7
+    assert pause.retry_after(25.0) == 2
+    assert pause.retry_after(80.0) == 1
+    pause.release(2, None, now=100.0)
+    pause.hold(3, 10, now=200.0)
+    assert pause.retry_after(200.0) == 10

@@ -1,0 +1,156 @@
+"""A recording is exact or it is none: nothing is padded, guessed or rounded."""
+
+import orjson
+import pytest
+
+from openclaw_core import wire
+from openclaw_gateway import recording
+from openclaw_gateway.recording import StreamRecorder
+
+SAMPLING = wire.Sampling(temperature=0.7)
+V1, V2 = "1-0a1b2c3d", "2-0a1b2c3d"
+
+
+def reply(**choice):
+    ids = [5, 6, 0]
+    triples = [[-0.1, 5, None], [-0.30000001192092896, 6, None], [-2.5, 0, None]]
+    fields = {
+        "message": {"role": "assistant", "content": "hi"},
+        "finish_reason": "stop",
+        "prompt_token_ids": [1, 2],
+        "response_token_ids": ids,
+        "meta_info": {"output_token_logprobs": triples},
+    }
+    return {"choices": [fields | choice], "metadata": {"weight_version": V1}}
+
+
+def test_reply_is_recorded_with_the_engines_digits():
+    answer = recording.of_reply(reply(), SAMPLING)
+    assert answer.recording is not None
+    assert answer.recording.logprobs == [-0.1, -0.30000001192092896, -2.5]
+    assert answer.recording.spans == [wire.Span(version=V1, start=0, end=3)]
+
+
+def test_reply_that_crossed_a_sync_has_both_versions():
+    body = reply() | {
+        "metadata": {
+            "weight_version": V2,
+            "weight_versions": [{"version": V1, "start": 0, "end": 1}, {"version": V2, "start": 1, "end": 3}],
+        }
+    }
+    answer = recording.of_reply(body, SAMPLING)
+    assert answer.recording is not None
+    assert [(span.version, span.start, span.end) for span in answer.recording.spans] == [(V1, 0, 1), (V2, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"response_token_ids": None},
+        {"prompt_token_ids": None},
+        {"response_token_ids": [5, 6]},
+        {"response_token_ids": [5, 7, 0]},
+        {"response_token_ids": []},
+        {"meta_info": {}},
+        {"meta_info": {"output_token_logprobs": [[-0.1, 5, None], [None, 6, None], [-2.5, 0, None]]}},
+        {"meta_info": {"output_token_logprobs": [[-0.1, 5, None], [float("-inf"), 6, None], [-2.5, 0, None]]}},
+    ],
+)
+def test_reply_that_does_not_add_up_is_not_recorded(choice):
+    assert recording.of_reply(reply(**choice), SAMPLING).recording is None
+
+
+@pytest.mark.parametrize("version", ["default", "", None])
+def test_unknown_version_is_not_recorded(version):
+    body = reply() | {"metadata": {"weight_version": version}}
+    assert recording.of_reply(body, SAMPLING).recording is None
+
+
+def test_what_the_client_did_not_ask_for_is_stripped():
+    body = reply(logprobs={"content": []}) | {"sglext": {"input_ids": [1]}}
+    recording.strip_reply(body, keep_logprobs=False)
+    assert body == {
+        "choices": [{"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop", "logprobs": None}],
+        "metadata": {"weight_version": V1},
+    }
+    kept = reply(logprobs={"content": []})
+    recording.strip_reply(kept, keep_logprobs=True)
+    assert kept["choices"][0]["logprobs"] == {"content": []}
+
+
+def streamed(recorder, *logprobs, ids=(7, 8), versions=()):
+    """One event per token; `versions` maps a token's index to the version seen before it."""
+    changes = dict(versions)
+    for index, value in enumerate(logprobs):
+        if index in changes:
+            recorder.version(changes[index])
+        recorder.logprobs(orjson.dumps({"content": [{"logprob": value}]}))
+    recorder.event(orjson.dumps({"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}]}))
+    if ids is not None:
+        recorder.ids(orjson.dumps({"choices": [], "sglext": {"input_ids": [1], "output_ids": [list(ids)]}}))
+    return recorder
+
+
+def test_stream_is_recorded_with_ids_logprobs_and_version():
+    answer = streamed(StreamRecorder(), -0.5, -0.25, versions=[(0, V1)]).answer(V1, SAMPLING)
+    assert answer.recording is not None
+    assert (answer.recording.output_ids, answer.recording.logprobs) == ([7, 8], [-0.5, -0.25])
+    assert answer.recording.spans == [wire.Span(version=V1, start=0, end=2)]
+    assert (answer.message["content"], answer.finish_reason) == ("hi", "stop")
+
+
+def test_stream_that_crossed_a_sync_has_both_versions():
+    recorder = streamed(StreamRecorder(), -1, -2, -3, ids=(7, 8, 9), versions=[(0, V1), (2, V2)])
+    answer = recorder.answer(V2, SAMPLING)
+    assert answer.recording is not None
+    assert [(s.version, s.start, s.end) for s in answer.recording.spans] == [(V1, 0, 2), (V2, 2, 3)]
+
+
+def test_change_seen_only_at_the_end_is_dated_to_the_last_token():
+    answer = streamed(StreamRecorder(), -1, -2, -3, ids=(7, 8, 9), versions=[(0, V1)]).answer(V2, SAMPLING)
+    assert answer.recording is not None
+    assert [(s.version, s.start, s.end) for s in answer.recording.spans] == [(V1, 0, 2), (V2, 2, 3)]
+
+
+@pytest.mark.parametrize(("ids", "versions", "end"), [((7,), [(0, V1)], V1), (None, [(0, V1)], V1), ((7, 8), [], None)])
+def test_stream_that_does_not_add_up_is_not_recorded(ids, versions, end):
+    assert streamed(StreamRecorder(), -0.5, -0.25, ids=ids, versions=versions).answer(end, SAMPLING).recording is None
+
+
+def test_stream_of_an_engine_with_unknown_version_is_not_recorded():
+    recorder = streamed(StreamRecorder(), -0.5, -0.25, versions=[(0, None)])
+    assert recorder.answer(V1, SAMPLING).recording is None
+
+
+def test_parallel_tool_calls_are_put_together():
+    def delta(**fields):
+        return {"choices": [{"index": 0, "delta": {"tool_calls": [fields]}, "finish_reason": None}]}
+
+    message, _ = recording.assemble(
+        [
+            {"choices": [{"index": 0, "delta": {"role": "assistant", "content": None}}]},
+            delta(index=0, id="a", function={"name": "f", "arguments": ""}),
+            delta(index=1, id="b", function={"name": "g", "arguments": '{"y"'}),
+            delta(index=0, id=None, function={"name": None, "arguments": '{"x":1}'}),
+            delta(index=1, function={"arguments": ":2}"}),
+            {"choices": [], "usage": {}},
+        ]
+    )
+    assert message["tool_calls"] == [
+        {"type": "function", "id": "a", "function": {"name": "f", "arguments": '{"x":1}'}},
+        {"type": "function", "id": "b", "function": {"name": "g", "arguments": '{"y":2}'}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "empty"),
+    [
+        ({"content": ""}, True),
+        ({"content": " \n"}, True),
+        ({"content": "x"}, False),
+        ({"content": None, "tool_calls": [{}]}, False),
+        ({"content": "", "reasoning_content": "hm"}, False),
+    ],
+)
+def test_emptiness_of_an_answer(message, empty):
+    assert recording.Answer(message, "stop", None).is_empty is empty

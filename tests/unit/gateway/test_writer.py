@@ -1,0 +1,75 @@
+"""Group commit: results after the commit, a failing operation fails alone, a dead disk is told as such."""
+
+import asyncio
+
+import pytest
+from sqlalchemy import text
+
+from openclaw_gateway.store.transaction import Topic
+from openclaw_gateway.store.writer import StoreUnavailableError, Writer, sqlite_engine
+
+
+@pytest.fixture
+async def writer(tmp_path):
+    opened = Writer(sqlite_engine(tmp_path / "x.db"))
+    yield opened
+    await opened.close()
+
+
+def count(name):
+    return lambda tx: tx.count(name)
+
+
+def value(name):
+    query = text("SELECT value FROM counters WHERE name = :name")
+    return lambda tx: tx.connection.execute(query, {"name": name}).scalar()
+
+
+async def test_concurrent_operations_are_all_committed(writer):
+    await asyncio.gather(*(writer.run(count("a")) for _ in range(300)))
+    assert await writer.run(value("a")) == 300
+
+
+async def test_failing_operation_fails_alone(writer):
+    def broken(tx):
+        tx.count("a", 100)
+        raise ValueError("no")
+
+    results = await asyncio.gather(
+        writer.run(count("a")), writer.run(broken), writer.run(count("a")), return_exceptions=True
+    )
+    assert [type(result) for result in results] == [type(None), ValueError, type(None)]
+    assert await writer.run(value("a")) == 2
+
+
+async def test_database_error_is_unavailable_and_passes(writer):
+    with pytest.raises(StoreUnavailableError, match="no such table"):
+        await writer.run(lambda tx: tx.connection.execute(text("SELECT * FROM nowhere")))
+    await writer.run(count("a"))
+
+
+async def test_commit_wakes_those_who_wait_for_its_topic(writer):
+    pulse = writer.pulse(Topic.JUDGE)
+    waiting = asyncio.create_task(pulse.wait_past(pulse.count, 5.0))
+    await asyncio.sleep(0)
+    await writer.run(lambda tx: tx.touched.add(Topic.QUEUE))
+    assert not waiting.done()
+    await writer.run(lambda tx: tx.touched.add(Topic.JUDGE))
+    await asyncio.wait_for(waiting, 1.0)
+
+
+async def test_file_is_durable_and_write_ahead(writer):
+    modes = await writer.run(
+        lambda tx: [
+            tx.connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous")
+        ]
+    )
+    assert modes == ["wal", 2]
+
+
+async def test_closed_writer_refuses(tmp_path):
+    writer = Writer(sqlite_engine(tmp_path / "x.db"))
+    await writer.run(count("a"))
+    await writer.close()
+    with pytest.raises(StoreUnavailableError):
+        await writer.run(count("a"))
