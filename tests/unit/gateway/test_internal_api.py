@@ -1,0 +1,119 @@
+"""The internal port: token, bodies, long polls, epochs."""
+
+import asyncio
+
+import pytest
+
+from openclaw_core import wire
+from tests.fakes.engine import FakeEngine
+from tests.unit.gateway.running import TOKEN, config, conversation, running
+
+
+@pytest.mark.parametrize("header", [None, "Bearer wrong", TOKEN])
+async def test_every_route_wants_the_token(header):
+    async with running() as gateway:
+        headers = {"Authorization": header} if header else {}
+        for method, path in [
+            ("GET", "/internal/stats"),
+            ("GET", "/state"),
+            ("POST", "/internal/paused"),
+            ("POST", "/internal/turns/lease"),
+            ("POST", "/internal/samples/ack"),
+        ]:
+            async with gateway.http.request(method, gateway.internal_url + path, headers=headers) as response:
+                assert response.status == 401
+                assert (await response.json())["error"]["code"] == "invalid_api_key"
+
+
+async def test_faulty_body_is_named():
+    async with running() as gateway:
+        status, body = await gateway.internal("/internal/samples/ack", {"trainer_epoch": -1, "ids": ["x"]})
+        assert status == 400
+        assert "trainer_epoch" in body["error"]["message"] and "ids" in body["error"]["message"]
+
+
+async def test_judge_waits_for_a_turn_and_gets_it_when_its_next_state_comes():
+    async with FakeEngine(reply="Hello") as engine, running(engine) as gateway:
+        request = wire.LeaseTurns(worker="w", max_turns=4, lease_sec=60, wait_sec=10)
+        waiting = asyncio.create_task(gateway.internal("/internal/turns/lease", request))
+        await gateway.chat("Hi", session="s")
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        await gateway.post(conversation("Hi", "Hello", "thanks"), session="s")
+        _, body = await asyncio.wait_for(waiting, 1.0)
+        (turn,) = wire.LeasedTurns.model_validate(body).turns
+        assert (turn.session, turn.turn, turn.edited) == ("s", 1, False)
+
+
+async def test_trainer_waits_for_a_batch_and_gets_it_when_the_last_score_comes():
+    async with FakeEngine(reply="Hello") as engine, running(engine) as gateway:
+        for session in ("a", "b"):
+            await gateway.chat("Hi", session=session)
+            await gateway.post(conversation("Hi", "Hello", "thanks"), session=session)
+        waiting = asyncio.create_task(gateway.lease(2, wait_sec=10.0))
+        await gateway.judge(most=1)
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+        await gateway.judge(most=1)
+        leased = await asyncio.wait_for(waiting, 1.0)
+        assert [sample.session for sample in leased.samples] == ["a", "b"]
+        assert leased.lease
+
+
+async def test_long_poll_ends_empty_after_its_wait():
+    async with running() as gateway:
+        leased = await gateway.lease(2, wait_sec=0.2)
+        assert (leased.lease, leased.samples) == ("", [])
+        request = wire.LeaseTurns(worker="w", max_turns=4, lease_sec=60, wait_sec=0.2)
+        assert (await gateway.internal("/internal/turns/lease", request))[1] == {"turns": []}
+
+
+async def test_older_trainer_is_refused_with_409():
+    async with running() as gateway:
+        await gateway.lease(1, epoch=2)
+        for path, body in [
+            ("lease", wire.LeaseSamples(trainer_epoch=1, batch=1, min_batch=1, batch_wait_sec=0, lease_sec=1)),
+            ("ack", wire.AckSamples(trainer_epoch=1, ids=[], version="0-00000000")),
+            ("drop", wire.DropSamples(trainer_epoch=1, ids=[], reason="stale")),
+            ("extend", wire.ExtendSamples(trainer_epoch=1, ids=[], lease_sec=1)),
+            ("release", wire.ReleaseSamples(trainer_epoch=1, ids=[])),
+        ]:
+            status, answer = await gateway.internal(f"/internal/samples/{path}", body)
+            assert (status, answer["error"]["code"]) == (409, "old_trainer_epoch")
+
+
+async def test_refused_client_is_told_when_to_come_back_and_its_words_are_kept():
+    setup = config(policy_training={"max_head_off_policyness": 0, "rollout_batch_size": 1, "min_batch": 1})
+    async with FakeEngine(reply="Hello") as engine, running(engine, gateway=setup) as gateway:
+        await gateway.chat("Hi", session="s")
+        async with gateway.http.post(
+            f"{gateway.url}/v1/chat/completions",
+            json={"messages": conversation("Hi", "Hello", "thanks"), "session_id": "s"},
+        ) as response:
+            assert response.status == 429
+            assert response.headers["Retry-After"] == "1"
+            assert (await response.json())["error"]["code"] == "staleness_bound"
+        # Another key (none at all) is another user: those words are not this session's.
+        assert (await gateway.stats()).waiting.judge == 0
+        status, _ = await gateway.post(conversation("Hi", "Hello", "thanks"), session="s")
+        assert status == 429
+        assert (await gateway.stats()).waiting.judge == 1
+        assert (await gateway.stats()).refused == {"staleness_bound": 2}
+
+
+async def test_blocked_submission_gets_the_next_free_place():
+    setup = config(
+        queue={"max_size": 1, "drop_policy": "block"},
+        policy_training={"max_head_off_policyness": 0, "rollout_batch_size": 1, "min_batch": 1},
+    )
+    async with FakeEngine(reply="Hello") as engine, running(engine, gateway=setup) as gateway:
+        await gateway.chat("Hi", session="a")
+        await gateway.post(conversation("Hi", "Hello", "thanks"), session="a")
+        await gateway.judge()
+        blocked = asyncio.create_task(gateway.post(conversation("next"), session="b"))
+        await asyncio.sleep(0.2)
+        assert not blocked.done()
+        (sample,) = (await gateway.lease(1)).samples
+        ack = wire.AckSamples(trainer_epoch=1, ids=[sample.id], version="1-0a1b2c3d")
+        await gateway.internal("/internal/samples/ack", ack)
+        assert (await asyncio.wait_for(blocked, 2.0))[0] == 200
