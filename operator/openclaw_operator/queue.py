@@ -13,6 +13,7 @@ K = TypeVar("K")
 
 BACKOFF_FIRST_SEC = 0.5
 BACKOFF_MAX_SEC = 60.0
+_CLOCK_GRAIN_SEC = 0.001
 SPACING_SEC = 0.1
 """Least time between two runs of one key: a burst of pod events is one reconcile."""
 
@@ -45,7 +46,7 @@ class WorkQueue(Generic[K]):
             free = [(due, key) for key, due in self._due.items() if key not in self._running]
             if free:
                 due, key = min(free, key=lambda pair: pair[0])
-                if due <= now:
+                if due <= now + _CLOCK_GRAIN_SEC:
                     del self._due[key]
                     self._running.add(key)
                     self._started[key] = now
