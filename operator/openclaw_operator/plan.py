@@ -81,13 +81,14 @@ def scaled_elsewhere(deployments: Mapping[str, Object]) -> frozenset[str]:
     return frozenset(component for component, found in deployments.items() if _autoscaled(found))
 
 
-def unwanted(wanted: Plan, owner_uid: str, found: Mapping[tuple[str, str], Object]) -> list[tuple[str, str]]:
-    """(kind, name) of children this training owns and no longer wants."""
+def unwanted(wanted: Plan, training: Training, found: Mapping[tuple[str, str], Object]) -> list[tuple[str, str]]:
+    """(kind, name) of children this training owns and no longer wants. The target's file is the weight sync's."""
     keep = {(child["kind"], child["metadata"]["name"]) for child in wanted.children}
+    keep.add(("ConfigMap", names.target_config_map(training.name)))
     return [
         key
         for key, item in found.items()
-        if key not in keep and _owned_by(item, owner_uid) and _component(item) not in wanted.blocked
+        if key not in keep and _owned_by(item, training.uid) and _component(item) not in wanted.blocked
     ]
 
 

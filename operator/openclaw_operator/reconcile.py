@@ -161,7 +161,7 @@ class Reconciler:
         )
         state.plan = wanted = plan(context, self._blocked(state, training, resolution))
         state.faults = await self.applier.apply(wanted.children, seen.children, state.memory)
-        await self.applier.prune(unwanted(wanted, training.uid, seen.children), training.namespace, seen.children)
+        await self.applier.prune(unwanted(wanted, training, seen.children), training.namespace, seen.children)
 
     def _blocked(self, state: State, training: Training, resolution: Resolution) -> frozenset[str]:
         blocked = set(resolution.blocked())

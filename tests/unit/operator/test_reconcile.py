@@ -1,0 +1,232 @@
+"""Whole passes of the reconciler against an API server in memory."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+
+from openclaw_core import names
+from openclaw_operator.reconcile import Reconciler
+from openclaw_operator.training import Key
+from tests.unit.operator.memory_kube import MemoryKube
+from tests.unit.operator.trainings import IMAGES, UID, body
+
+KEY = Key("lab", "demo")
+TRAINING = "/apis/openclawrl.io/v1alpha1/namespaces/lab/openclawtrainings/demo"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/lab/deployments"
+SECRET = "/api/v1/namespaces/lab/secrets/judge-key"
+
+
+def cluster(**spec: object) -> MemoryKube:
+    kube = MemoryKube()
+    kube.put(TRAINING, body(**spec))
+    kube.put(SECRET, {"metadata": {"name": "judge-key"}, "data": {"key": base64.b64encode(b"real").decode()}})
+    return kube
+
+
+@asynccontextmanager
+async def reconciler(kube: MemoryKube) -> AsyncIterator[Reconciler]:
+    async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
+        found = Reconciler(kube, session, IMAGES, identity="op", tasks=tasks, enqueue=lambda _: None)
+        yield found
+        for key in list(found.states):
+            found.forget(key)
+
+
+async def settle(found: Reconciler, passes: int = 4) -> None:
+    """Passes with time in between for the weight sync to write what it has to."""
+    for _ in range(passes):
+        found.invalidate(KEY)
+        await found.reconcile(KEY)
+        await asyncio.sleep(1)
+
+
+def condition(kube: MemoryKube, kind: str) -> tuple[str, str, str]:
+    found = next(item for item in kube.objects[TRAINING]["status"]["conditions"] if item["type"] == kind)
+    return found["status"], found["reason"], found["message"]
+
+
+@pytest.mark.looptime
+async def test_first_pass_creates_every_child_with_its_owner() -> None:
+    kube = cluster()
+    async with reconciler(kube) as found:
+        await settle(found)
+    kinds = sorted({path.split("/")[-2] for path in kube.objects if path != TRAINING and path != SECRET})
+    assert kinds == [
+        "configmaps",
+        "deployments",
+        "leases",
+        "persistentvolumeclaims",
+        "rolebindings",
+        "roles",
+        "secrets",
+        "serviceaccounts",
+        "services",
+    ]
+    owned = [item for path, item in kube.objects.items() if "/events/" not in path and path not in (TRAINING, SECRET)]
+    assert {item["metadata"]["ownerReferences"][0]["uid"] for item in owned} == {UID}
+
+
+@pytest.mark.looptime
+async def test_idle_operator_writes_nothing() -> None:
+    kube = cluster()
+    async with reconciler(kube) as found:
+        await settle(found)
+        before = len(kube.writes())
+        await settle(found)
+        assert kube.writes()[before:] == []
+
+
+@pytest.mark.looptime
+async def test_training_never_carries_a_finalizer_or_a_kopf_annotation() -> None:
+    kube = cluster()
+    async with reconciler(kube) as found:
+        await settle(found)
+    metadata = kube.objects[TRAINING]["metadata"]
+    assert "finalizers" not in metadata
+    assert set(metadata["annotations"]) == {names.ANNOTATION_WEIGHT_SYNC}
+
+
+@pytest.mark.looptime
+async def test_drift_is_put_back_and_foreign_labels_stay() -> None:
+    kube = cluster()
+    async with reconciler(kube) as found:
+        await settle(found)
+        deployment = kube.objects[f"{DEPLOYMENTS}/demo-judge"]
+        deployment["spec"]["replicas"] = 7
+        deployment["metadata"]["labels"]["team"] = "rl"
+        await settle(found, passes=1)
+        deployment = kube.objects[f"{DEPLOYMENTS}/demo-judge"]
+        assert (deployment["spec"]["replicas"], deployment["metadata"]["labels"]["team"]) == (1, "rl")
+
+
+@pytest.mark.looptime
+async def test_deleted_child_comes_back() -> None:
+    kube = cluster()
+    async with reconciler(kube) as found:
+        await settle(found)
+        del kube.objects["/api/v1/namespaces/lab/services/demo-gateway"]
+        await settle(found, passes=1)
+    assert "/api/v1/namespaces/lab/services/demo-gateway" in kube.objects
+
+
+@pytest.mark.looptime
+async def test_disabled_environment_is_pruned() -> None:
+    kube = cluster(environmentHosting={"enabled": True})
+    async with reconciler(kube) as found:
+        await settle(found)
+        assert f"{DEPLOYMENTS}/demo-environment" in kube.objects
+        kube.objects[TRAINING]["spec"]["environmentHosting"] = {"enabled": False}
+        await settle(found, passes=1)
+    assert [path for path in kube.objects if path.endswith("demo-environment")] == []
+
+
+@pytest.mark.looptime
+async def test_missing_secret_blocks_only_its_user_and_is_healed_without_an_edit() -> None:
+    kube = cluster()
+    secret = kube.objects.pop(SECRET)
+    async with reconciler(kube) as found:
+        await settle(found)
+        deployments = {path.rsplit("/", 1)[1] for path in kube.objects if path.startswith(DEPLOYMENTS)}
+        assert deployments == {"demo-engine", "demo-gateway", "demo-trainer"}
+        assert condition(kube, "SecretsResolved")[:2] == ("False", "SecretMissing")
+        assert condition(kube, "JudgingReady")[:2] == ("False", "Blocked")
+        assert kube.objects[TRAINING]["status"]["phase"] == "Blocked"
+        assert next(event for event in events(kube) if event["reason"] == "SecretMissing")["type"] == "Warning"
+        kube.put(SECRET, secret)
+        await settle(found, passes=1)
+        assert f"{DEPLOYMENTS}/demo-judge" in kube.objects
+        assert condition(kube, "SecretsResolved")[:2] == ("True", "Resolved")
+    assert len([event for event in events(kube) if event["reason"] == "SecretMissing"]) == 1
+
+
+@pytest.mark.looptime
+async def test_secret_that_goes_missing_leaves_the_running_component_alone() -> None:
+    kube = cluster()
+    async with reconciler(kube) as found:
+        await settle(found)
+        before = kube.objects[f"{DEPLOYMENTS}/demo-judge"]
+        del kube.objects[SECRET]
+        await settle(found, passes=1)
+        assert kube.objects[f"{DEPLOYMENTS}/demo-judge"] == before
+
+
+@pytest.mark.looptime
+async def test_missing_claim_is_named_and_nothing_on_it_is_started() -> None:
+    kube = cluster(storage={"weights": {"existingClaim": "shared"}})
+    async with reconciler(kube) as found:
+        await settle(found)
+    deployments = {path.rsplit("/", 1)[1] for path in kube.objects if path.startswith(DEPLOYMENTS)}
+    assert deployments == {"demo-gateway", "demo-judge"}
+    status, reason, message = condition(kube, "TrainingReady")
+    assert (status, reason) == ("False", "ClaimMissing")
+    assert "spec.storage.weights.existingClaim: PersistentVolumeClaim 'shared' does not exist" in message
+
+
+@pytest.mark.looptime
+async def test_invalid_spec_changes_no_child_and_says_why() -> None:
+    kube = cluster()
+    async with reconciler(kube) as found:
+        await settle(found)
+        before = {path: item for path, item in kube.objects.items() if path.startswith(DEPLOYMENTS)}
+        kube.objects[TRAINING]["spec"]["queue"] = {"maxSize": 1}
+        await settle(found, passes=1)
+        assert {path: item for path, item in kube.objects.items() if path.startswith(DEPLOYMENTS)} == before
+    status, reason, message = condition(kube, "ConfigValid")
+    assert (status, reason) == ("False", "InvalidSpec")
+    assert "spec.queue.maxSize" in message
+
+
+@pytest.mark.looptime
+async def test_object_of_the_same_name_that_is_not_ours_is_not_taken_over() -> None:
+    kube = cluster()
+    theirs = {"metadata": {"name": "demo-gateway", "namespace": "lab"}, "spec": {"selector": {"app": "theirs"}}}
+    kube.put("/api/v1/namespaces/lab/services/demo-gateway", theirs)
+    async with reconciler(kube) as found:
+        await settle(found)
+    assert kube.objects["/api/v1/namespaces/lab/services/demo-gateway"]["spec"] == {"selector": {"app": "theirs"}}
+    assert "Service demo-gateway: exists already" in condition(kube, "ConfigValid")[2]
+
+
+@pytest.mark.looptime
+async def test_tokens_are_drawn_once_and_never_written_again() -> None:
+    kube = cluster()
+    path = "/api/v1/namespaces/lab/secrets/demo-internal"
+    async with reconciler(kube) as found:
+        await settle(found)
+    async with reconciler(kube) as found:
+        await settle(found)
+    assert [write for write in kube.writes() if "demo-internal" in write[1]] == []
+    assert len([write for write in kube.writes() if write == ("POST", path.rsplit("/", 1)[0])]) == 1
+
+
+@pytest.mark.looptime
+async def test_new_training_of_the_same_name_starts_from_nothing() -> None:
+    kube = cluster()
+    async with reconciler(kube) as found:
+        await settle(found, passes=1)
+        first = found.states[KEY]
+        kube.objects = {TRAINING: body() | {"metadata": {**body()["metadata"], "uid": "another"}}}
+        await settle(found, passes=1)
+        assert found.states[KEY].uid == "another"
+        assert found.states[KEY] is not first
+        owners = kube.objects[f"{DEPLOYMENTS}/demo-engine"]["metadata"]["ownerReferences"]
+        assert [owner["uid"] for owner in owners] == ["another"]
+
+
+@pytest.mark.looptime
+async def test_deleted_training_is_forgotten() -> None:
+    kube = cluster()
+    async with reconciler(kube) as found:
+        await settle(found, passes=1)
+        del kube.objects[TRAINING]
+        found.invalidate(KEY)
+        await found.reconcile(KEY)
+        assert found.states == {}
+
+
+def events(kube: MemoryKube) -> list[dict[str, object]]:
+    return [item for path, item in kube.objects.items() if "/events/" in path]
