@@ -46,7 +46,9 @@ def cpu_config(**serving: Any) -> EngineConfig:
 
 
 def image() -> str:
-    """The engine image `make images` pushed."""
+    """The engine image under test: $ENGINE_IMAGE, else the one `make images` pushed."""
+    if named := os.environ.get("ENGINE_IMAGE"):
+        return named
     path = _CACHE / "images" / "tags.json"
     try:
         return str(json.loads(path.read_text())["engine"])

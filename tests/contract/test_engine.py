@@ -200,7 +200,8 @@ async def test_stream_opens_with_the_role_and_closes_with_a_reason(engine: Engin
 
 
 async def test_stream_carries_one_logprob_for_every_id(engine: Engine) -> None:
-    events = await engine.stream(max_tokens=9, logprobs=True, **IDS)
+    """Also for tokens that add no text of their own: pieces of a character, which a random model makes often."""
+    events = await engine.stream(max_tokens=60, ignore_eos=True, logprobs=True, **IDS)
     chunks = [event for event in events if event != "[DONE]"]
     entries = [
         entry
@@ -209,8 +210,21 @@ async def test_stream_carries_one_logprob_for_every_id(engine: Engine) -> None:
         for entry in chunk["choices"][0]["logprobs"]["content"]
     ]
     ids = next(chunk["sglext"]["output_ids"][0] for chunk in chunks if chunk.get("sglext"))
-    assert len(entries) == len(ids)
+    assert len(entries) == len(ids) == 60
     assert all(entry["logprob"] <= 0 for entry in entries)
+
+
+async def test_stream_that_stops_by_itself_gives_the_stop_token_its_logprob(engine: Engine) -> None:
+    stop = {"stop_token_ids": list(range(300))} if engine.kind == "real" else {}
+    if engine.fake is not None:
+        engine.fake.reply = "short"
+    events = await engine.stream(max_tokens=500, temperature=1, logprobs=True, **stop, **IDS)
+    chunks = [event for event in events if event != "[DONE]" and event["choices"]]
+    assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
+    entries = [one for chunk in chunks for one in (chunk["choices"][0].get("logprobs") or {}).get("content", [])]
+    ids = next(event["sglext"]["output_ids"][0] for event in events if event != "[DONE]" and event.get("sglext"))
+    assert chunks[-1]["choices"][0]["matched_stop"] == ids[-1]
+    assert len(entries) == len(ids)
 
 
 async def test_stream_text_is_the_text_of_the_whole_answer(engine: Engine) -> None:

@@ -151,9 +151,9 @@ def first_chunk(run: Generation) -> bytes:
 
 
 def token_chunk(run: Generation, position: int) -> bytes:
-    """Text and logprobs of one token; EOS has logprobs and no text."""
+    """Text and logprobs of one token; EOS has logprobs and no content key, as SGLang with a parser sends it."""
     token = run.output[position]
-    delta = {"reasoning_content": None, "content": "" if token == EOS else chr(token)}
+    delta = {"reasoning_content": None} | ({} if token == EOS else {"content": chr(token)})
     return _chunk(run, delta, logprobs=run.logprobs(position, position + 1))
 
 

@@ -42,6 +42,9 @@ _OURS = frozenset(
     }
 )
 _CPU_DEFAULTS = ("--max-total-tokens", "16384", "--max-running-requests", "32")
+_EVERY_LOGPROB = ("--tool-call-parser", "hermes")
+"""Without a parser SGLang's chat streams leave out the logprobs of tokens that add no text: the stop token, pieces of a
+character. With one it sends them in chunks of their own. Another parser in the user's arguments does the same."""
 _PRIVATE_PREFIX = "OPENCLAW_"
 
 
@@ -79,6 +82,7 @@ def arguments(config: EngineConfig, weights: Weights, port: int = names.PORT_SGL
         *("--sampling-defaults", "openai"),
         "--enable-metrics",
         *("--log-level-http", "warning"),
+        *_EVERY_LOGPROB,
         *(_CPU_DEFAULTS if config.device == "cpu" else ()),
         *config.args,
     ]

@@ -31,6 +31,7 @@ def test_arguments_of_a_cpu_engine_are_these() -> None:
         *("--sampling-defaults", "openai"),
         "--enable-metrics",
         *("--log-level-http", "warning"),
+        *("--tool-call-parser", "hermes"),
         *("--max-total-tokens", "16384", "--max-running-requests", "32"),
         *("--log-level", "warning"),
     ]
