@@ -9,6 +9,7 @@ from hashlib import blake2b
 from sqlalchemy import delete, insert, select
 
 from openclaw_gateway import conversation
+from openclaw_gateway.store import statements as st
 from openclaw_gateway.store.schema import opt_outs
 from openclaw_gateway.store.sessions import Arrival
 from openclaw_gateway.store.transaction import Transaction
@@ -40,7 +41,7 @@ def forget_old(tx: Transaction) -> None:
 
 def _any(tx: Transaction, owner: str) -> bool:
     """Most owners never opt out: they pay for one look-up, not for their history's hashes."""
-    return tx.connection.execute(select(opt_outs.c.mark).where(opt_outs.c.owner == owner).limit(1)).first() is not None
+    return tx.connection.execute(st.ANY_OPT_OUT, {"b_owner": owner}).first() is not None
 
 
 def _known(tx: Transaction, owner: str, marks: list[bytes]) -> bool:

@@ -15,7 +15,7 @@ from sqlalchemy import select, update
 from openclaw_core import wire
 from openclaw_gateway.store import turns as life
 from openclaw_gateway.store.schema import State, contents, turns
-from openclaw_gateway.store.transaction import TRAINED, TRAINER_EPOCH, AnyRow, Policy, Topic, Transaction, add, read
+from openclaw_gateway.store.transaction import TRAINED, TRAINER_EPOCH, AnyRow, Policy, Topic, Transaction, read
 
 
 class OldEpochError(Exception):
@@ -104,7 +104,8 @@ def take_over(tx: Transaction, epoch: int) -> None:
     newest = _check(tx, epoch)
     if epoch == newest:
         return
-    add(tx.connection, TRAINER_EPOCH, epoch - newest)
+    tx.count(TRAINER_EPOCH, epoch - newest)
+    tx.flush()  # the next operation of this commit must see it
     freed = tx.connection.execute(
         update(turns)
         .where(turns.c.state == State.LEASED, turns.c.lease_epoch < epoch)

@@ -8,13 +8,14 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import ColumnElement, and_, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, CursorResult, Executable, delete, update
 
 from openclaw_gateway import conversation
-from openclaw_gateway.store.schema import UNFINISHED, Drop, State, contents, next_states, sessions, turns
+from openclaw_gateway.store import statements as st
+from openclaw_gateway.store.schema import Drop, State, contents, next_states, turns
 from openclaw_gateway.store.transaction import AnyRow, Policy, Topic, Transaction, dropped
 
 _MOST_PREFIXES = 64  # a match further back than 64 answers is not looked for
@@ -43,78 +44,63 @@ class Arrival:
     opt_out: bool = False
 
 
+class Session(NamedTuple):
+    id: int
+    name: str
+    explicit: bool
+
+
 @dataclass(frozen=True)
 class Matched:
-    """The session a request continues; `row` None: a new one."""
+    """The session a request continues; None: a new one."""
 
-    row: AnyRow | None
+    session: Session | None
     retried: AnyRow | None = None
     """The earlier attempt at the same turn."""
 
 
 def match(tx: Transaction, arrival: Arrival) -> Matched:
     if arrival.session is not None:
-        row = by_name(tx, arrival.owner, arrival.session)
-        return Matched(row, _earlier_attempt(tx, arrival, row.id) if row else None)
-    row = _by_conversation(tx, arrival)
+        named = by_name(tx, arrival.owner, arrival.session)
+        return Matched(named, _earlier_attempt(tx, arrival, named) if named else None)
+    found = _by_conversation(tx, arrival)
     retried = _anonymous_attempt(tx, arrival)
-    if retried is None or (arrival.outline.prefixes and (row is None or row.id != retried.session_id)):
-        return Matched(row)
-    return Matched(_by_id(tx, retried.session_id), retried)
+    if retried is None or (arrival.outline.prefixes and (found is None or found.id != retried.session_id)):
+        return Matched(found)
+    return Matched(_session(tx, st.SESSION_BY_ID, b_id=retried.session_id), retried)
 
 
-def create(tx: Transaction, arrival: Arrival) -> AnyRow:
-    values = {
-        "owner": arrival.owner,
-        "name": arrival.session or f"anon-{secrets.token_hex(8)}",
-        "explicit": arrival.session is not None,
-        "turns": 0,
-        "done": arrival.done,
-        "seen_at": tx.now,
-    }
-    key = tx.connection.execute(insert(sessions).values(**values)).inserted_primary_key
-    row = _by_id(tx, key[0] if key else 0)
-    if row is None:
-        raise RuntimeError("a session just inserted is not there")
-    return row
+def next_turn(tx: Transaction, arrival: Arrival, session: Session | None) -> tuple[Session, int]:
+    """The session (a new one if there is none) and the number of its next turn, from 1."""
+    if session is not None:
+        row = tx.connection.execute(st.NEXT_NUMBER, {"b_id": session.id, "b_now": tx.now, "b_done": arrival.done}).one()
+        return session, int(row.turns)
+    name, explicit = arrival.session or f"anon-{secrets.token_hex(8)}", arrival.session is not None
+    values = {"owner": arrival.owner, "name": name, "explicit": explicit, "turns": 1}
+    key = tx.connection.execute(st.INSERT_SESSION, values | {"done": arrival.done, "seen_at": tx.now})
+    return Session(new_id(key), name, explicit), 1
 
 
-def touch(tx: Transaction, session_id: int, *, done: bool) -> None:
-    tx.connection.execute(update(sessions).where(sessions.c.id == session_id).values(seen_at=tx.now, done=done))
+def touch(tx: Transaction, session: Session, *, done: bool) -> None:
+    tx.connection.execute(st.TOUCH_SESSION, {"b_id": session.id, "b_now": tx.now, "b_done": done})
 
 
 def seen(tx: Transaction, session_id: int) -> None:
-    tx.connection.execute(update(sessions).where(sessions.c.id == session_id).values(seen_at=tx.now))
+    tx.connection.execute(st.SEE_SESSION, {"b_id": session_id, "b_now": tx.now})
 
 
-def is_done(tx: Transaction, session_id: int) -> bool:
-    """True once the client said so, or the session is forgotten."""
-    done = tx.connection.execute(select(sessions.c.done).where(sessions.c.id == session_id)).scalar()
-    return done is None or bool(done)
-
-
-def next_number(tx: Transaction, session: AnyRow) -> int:
-    """Number of the session's next turn, from 1."""
-    row = tx.connection.execute(
-        update(sessions)
-        .where(sessions.c.id == session.id)
-        .values(turns=sessions.c.turns + 1)
-        .returning(sessions.c.turns)
-    ).first()
-    return int(row.turns) if row is not None else 1
-
-
-def attach_next_state(tx: Transaction, arrival: Arrival, session: AnyRow, policy: Policy) -> int | None:
+def attach_next_state(tx: Transaction, arrival: Arrival, session: Session, policy: Policy) -> int | None:
     """Give the turn this request continues its next state; the turn's id, or None when there is none to give.
 
     A client with its own id that rewrote the history after turn k gives the messages after its last answer, `edited`.
     """
-    known = _continued(tx, arrival, session.id)
+    known = _continued(tx, arrival, session)
     if known is not None and known.turn.state == State.NEXT_STATE:
         return _attach(tx, known.turn.id, conversation.next_state(arrival.messages, known.length), False, policy)
     answers_since = arrival.outline.tail_start > (known.length if known else 0)
     if session.explicit and answers_since:
-        waiting = _latest_waiting(tx, session.id, known.turn.number if known else 0)
+        after = known.turn.number if known else 0
+        waiting = tx.connection.execute(st.LATEST_WAITING, {"b_session": session.id, "b_after": after}).first()
         # The same prompt once more is another attempt at that turn, not a reaction to it.
         if waiting is not None and waiting.tail != arrival.outline.tail:
             rest = conversation.next_state(arrival.messages, arrival.outline.tail_start)
@@ -141,6 +127,14 @@ def end(tx: Transaction, ours: ColumnElement[bool]) -> None:
         tx.touched.add(Topic.JUDGE)
 
 
+def new_id(result: CursorResult[Any]) -> int:
+    """Primary key of the row just inserted."""
+    key = result.inserted_primary_key
+    if key is None:
+        raise RuntimeError("the database gave the row no key")
+    return int(key[0])
+
+
 def forget_contents(tx: Transaction, ids: Sequence[int]) -> None:
     """Remove what was said in turns that will never be trained."""
     if ids:
@@ -154,15 +148,13 @@ class _Continued:
     length: int
 
 
-def _continued(tx: Transaction, arrival: Arrival, session_id: int) -> _Continued | None:
+def _continued(tx: Transaction, arrival: Arrival, session: Session) -> _Continued | None:
     """The turn with the longest matching history; among equals the newest that still waits."""
     lengths = {prefix.chain: prefix.length for prefix in arrival.outline.prefixes[:_MOST_PREFIXES]}
     if not lengths:
         return None
     rows = tx.connection.execute(
-        select(turns.c.id, turns.c.number, turns.c.state, turns.c.chain).where(
-            turns.c.session_id == session_id, turns.c.owner == arrival.owner, turns.c.chain.in_(list(lengths))
-        )
+        st.CONTINUED, {"b_session": session.id, "b_owner": arrival.owner, "b_chains": list(lengths)}
     ).all()
     if not rows:
         return None
@@ -170,62 +162,34 @@ def _continued(tx: Transaction, arrival: Arrival, session_id: int) -> _Continued
     return _Continued(best, lengths[best.chain])
 
 
-def _latest_waiting(tx: Transaction, session_id: int, after_number: int) -> AnyRow | None:
-    return tx.connection.execute(
-        select(turns.c.id, turns.c.tail)
-        .where(turns.c.session_id == session_id, turns.c.state == State.NEXT_STATE, turns.c.number > after_number)
-        .order_by(turns.c.number.desc(), turns.c.id.desc())
-        .limit(1)
-    ).first()
-
-
 def _attach(
     tx: Transaction, turn_id: int, messages: Sequence[conversation.Message], edited: bool, policy: Policy
 ) -> int | None:
     if not messages:
         return None
-    tx.connection.execute(
-        update(turns)
-        .where(turns.c.id == turn_id)
-        .values(
-            state=State.JUDGE,
-            judge_at=tx.now,
-            fire=policy.fire_on_turn_end,
-        )
-    )
-    tx.connection.execute(
-        insert(next_states).values(turn_id=turn_id, messages=orjson.dumps(list(messages)), edited=edited)
-    )
+    tx.connection.execute(st.ATTACH, {"b_id": turn_id, "b_now": tx.now, "b_fire": policy.fire_on_turn_end})
+    said = orjson.dumps(list(messages))
+    tx.connection.execute(st.INSERT_NEXT_STATE, {"turn_id": turn_id, "messages": said, "edited": edited})
     tx.touched.add(Topic.JUDGE)
     return turn_id
 
 
-def by_name(tx: Transaction, owner: str, name: str) -> AnyRow | None:
+def by_name(tx: Transaction, owner: str, name: str) -> Session | None:
     """The session a client named under this key."""
-    return tx.connection.execute(
-        select(sessions).where(sessions.c.owner == owner, sessions.c.name == name, sessions.c.explicit.is_(True))
-    ).first()
+    return _session(tx, st.SESSION_BY_NAME, b_owner=owner, b_name=name)
 
 
-def _by_id(tx: Transaction, session_id: int) -> AnyRow | None:
-    return tx.connection.execute(select(sessions).where(sessions.c.id == session_id)).first()
+def _session(tx: Transaction, statement: Executable, **parameters: Any) -> Session | None:
+    row = tx.connection.execute(statement, parameters).first()
+    return Session(row.id, row.name, bool(row.explicit)) if row is not None else None
 
 
-def _by_conversation(tx: Transaction, arrival: Arrival) -> AnyRow | None:
+def _by_conversation(tx: Transaction, arrival: Arrival) -> Session | None:
     """The one open session without an explicit id that holds this conversation."""
     lengths = {prefix.chain: prefix.length for prefix in arrival.outline.prefixes[:_MOST_PREFIXES]}
     if not lengths:
         return None
-    rows = tx.connection.execute(
-        select(turns.c.session_id, turns.c.chain, turns.c.hints)
-        .join(sessions, sessions.c.id == turns.c.session_id)
-        .where(
-            turns.c.owner == arrival.owner,
-            turns.c.chain.in_(list(lengths)),
-            sessions.c.explicit.is_(False),
-            sessions.c.done.is_(False),
-        )
-    ).all()
+    rows = tx.connection.execute(st.SAME_CONVERSATION, {"b_owner": arrival.owner, "b_chains": list(lengths)}).all()
     if not rows:
         return None
     longest = max(lengths[row.chain] for row in rows)
@@ -234,21 +198,18 @@ def _by_conversation(tx: Transaction, arrival: Arrival) -> AnyRow | None:
         for row in rows
         if lengths[row.chain] == longest and not _contradict(json.loads(row.hints), arrival.hints)
     }
-    return _by_id(tx, found.pop()) if len(found) == 1 else None
+    return _session(tx, st.SESSION_BY_ID, b_id=found.pop()) if len(found) == 1 else None
 
 
 def _contradict(one: dict[str, str], other: dict[str, str]) -> bool:
     return any(one[key] != other[key] for key in one.keys() & other.keys())
 
 
-def _earlier_attempt(tx: Transaction, arrival: Arrival, session_id: int) -> AnyRow | None:
+def _earlier_attempt(tx: Transaction, arrival: Arrival, session: Session) -> AnyRow | None:
     """The newest turn of the session that this request repeats as a retry."""
-    again = or_(
-        and_(turns.c.state == State.DROPPED, turns.c.reason.in_(UNFINISHED)),
-        turns.c.idempotency_key == arrival.idempotency_key if arrival.idempotency_key else turns.c.id < 0,
-        turns.c.id > 0 if arrival.is_retry else turns.c.id < 0,
-    )
-    return _newest(tx, arrival, turns.c.session_id == session_id, again)
+    return tx.connection.execute(
+        st.EARLIER_IN_SESSION, _body(arrival) | {"b_session": session.id, "b_retry": arrival.is_retry}
+    ).first()
 
 
 def _anonymous_attempt(tx: Transaction, arrival: Arrival) -> AnyRow | None:
@@ -256,20 +217,9 @@ def _anonymous_attempt(tx: Transaction, arrival: Arrival) -> AnyRow | None:
 
     x-stainless-retry-count alone could be anybody's: two users may open with the same words.
     """
-    again = and_(turns.c.state == State.DROPPED, turns.c.reason.in_(UNFINISHED))
-    if arrival.idempotency_key:
-        again = or_(again, turns.c.idempotency_key == arrival.idempotency_key)
-    anonymous = turns.c.session_id.in_(
-        select(sessions.c.id).where(sessions.c.owner == arrival.owner, sessions.c.explicit.is_(False))
-    )
-    row = _newest(tx, arrival, anonymous, again)
+    row = tx.connection.execute(st.EARLIER_ANONYMOUS, _body(arrival)).first()
     return None if row is None or _contradict(json.loads(row.hints), arrival.hints) else row
 
 
-def _newest(tx: Transaction, arrival: Arrival, *where: Any) -> AnyRow | None:
-    return tx.connection.execute(
-        select(turns)
-        .where(turns.c.owner == arrival.owner, turns.c.body_hash == arrival.body_hash, *where)
-        .order_by(turns.c.id.desc())
-        .limit(1)
-    ).first()
+def _body(arrival: Arrival) -> dict[str, Any]:
+    return {"b_owner": arrival.owner, "b_hash": arrival.body_hash, "b_key": arrival.idempotency_key}

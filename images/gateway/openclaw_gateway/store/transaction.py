@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, select
 
 from openclaw_core.config.components import GatewayConfig
+from openclaw_gateway.store import statements as st
 from openclaw_gateway.store.schema import counters
 
 AnyRow: TypeAlias = Row[*tuple[Any, ...]]
@@ -73,18 +74,9 @@ class Transaction:
 
     def flush(self) -> None:
         """Add the changes to the counters, in the same commit as the rows they count."""
-        for name, change in self.counts.items():
-            if change:
-                add(self.connection, name, change)
+        if changes := [{"name": name, "value": change} for name, change in self.counts.items() if change]:
+            self.connection.execute(st.COUNT, changes)
         self.counts.clear()
-
-
-def add(connection: Connection, name: str, change: int) -> None:
-    changed = connection.execute(
-        update(counters).where(counters.c.name == name).values(value=counters.c.value + change)
-    )
-    if changed.rowcount == 0:
-        connection.execute(insert(counters).values(name=name, value=change))
 
 
 def read(connection: Connection) -> dict[str, int]:

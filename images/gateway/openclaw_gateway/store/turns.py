@@ -7,12 +7,13 @@ from enum import StrEnum
 from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, and_, delete, func, select, update
 
 from openclaw_core import staleness, wire
 from openclaw_gateway.store import opt_outs, sessions
-from openclaw_gateway.store.schema import LIVE, Drop, State, Untracked, contents, turns
-from openclaw_gateway.store.sessions import Arrival
+from openclaw_gateway.store import statements as st
+from openclaw_gateway.store.schema import Drop, State, Untracked, turns
+from openclaw_gateway.store.sessions import Arrival, Session
 from openclaw_gateway.store.transaction import RECORDED, SERVED, AnyRow, Policy, Topic, Transaction, dropped, untracked
 
 HEARTBEAT_SEC = 20.0
@@ -81,24 +82,26 @@ def arrive(tx: Transaction, arrival: Arrival, policy: Policy) -> Admission:
     The next state is attached even if the request is then refused: it has been said.
     """
     matched = sessions.match(tx, arrival)
-    session = matched.row
+    session = matched.session
     if opt_outs.applies(tx, arrival):
         return Unrecorded(Untracked.OPT_OUT, None)
     if session is not None:
         sessions.attach_next_state(tx, arrival, session, policy)
-        sessions.touch(tx, session.id, done=arrival.done)
         if arrival.done:
             sessions.end(tx, turns.c.session_id == session.id)
-    name = session.name if session is not None else arrival.session
-    if arrival.untracked is not None:
-        return Unrecorded(arrival.untracked, name)
-    return admit(tx, arrival, policy, matched)
+    if arrival.untracked is None:
+        admission = admit(tx, arrival, policy, matched)
+    else:
+        admission = Unrecorded(arrival.untracked, session.name if session is not None else arrival.session)
+    if session is not None and not isinstance(admission, Begun):
+        sessions.touch(tx, session, done=arrival.done)
+    return admission
 
 
 def admit(tx: Transaction, arrival: Arrival, policy: Policy, matched: sessions.Matched | None = None) -> Admission:
     """The second half of `arrive`; called alone by a submission that waited for a place."""
     matched = matched if matched is not None else sessions.match(tx, arrival)
-    name = matched.row.name if matched.row is not None else arrival.session
+    name = matched.session.name if matched.session is not None else arrival.session
     earlier = matched.retried
     if earlier is not None and not _replaceable(earlier):
         return Unrecorded(Untracked.REPLACED, name)
@@ -107,28 +110,35 @@ def admit(tx: Transaction, arrival: Arrival, policy: Policy, matched: sessions.M
         return Unrecorded(Untracked.QUEUE_FULL if refusal is Refusal.QUEUE_FULL else Untracked.STALE, name)
     if refusal is not None:
         return Refused(refusal, name)
-    session = matched.row if matched.row is not None else sessions.create(tx, arrival)
-    number = earlier.number if earlier is not None else sessions.next_number(tx, session)
-    if earlier is not None:
+    if earlier is not None and matched.session is not None:
         _replace(tx, earlier)
-    return _begin(tx, arrival, policy, session, number)
+        sessions.touch(tx, matched.session, done=arrival.done)
+        return _begin(tx, arrival, policy, matched.session, earlier.number)
+    return _begin(tx, arrival, policy, *sessions.next_turn(tx, arrival, matched.session))
 
 
 def finish(tx: Transaction, turn_id: int, finished: Finished, policy: Policy) -> str | None:
     """Commit the answer. The drop reason, or None when the turn lives on. A turn that is gone meanwhile stays so."""
-    row = tx.connection.execute(select(turns.c.state, turns.c.session_id).where(turns.c.id == turn_id)).first()
+    row = tx.connection.execute(st.GENERATING_TURN, {"b_id": turn_id}).first()
     if row is None or row.state != State.GENERATING:
         return None
-    reason = _drop_reason(finished, ended=sessions.is_done(tx, row.session_id))
-    values: dict[str, Any] = {"chain": finished.chain, "grace_until": tx.now + policy.next_state_grace_sec}
+    # A session that is forgotten meanwhile has ended too.
+    reason = _drop_reason(finished, ended=row.done is None or bool(row.done))
     if reason is None and finished.recording is not None:
-        values["state"] = State.NEXT_STATE
         _keep(tx, turn_id, finished, finished.recording)
     else:
-        values |= {"state": State.DROPPED, "reason": reason}
         tx.count(dropped(reason or Drop.NO_IDS))
         tx.touched.add(Topic.CAPACITY)
-    tx.connection.execute(update(turns).where(turns.c.id == turn_id).values(**values))
+    tx.connection.execute(
+        st.FINISH_TURN,
+        {
+            "b_id": turn_id,
+            "b_state": State.NEXT_STATE if reason is None else State.DROPPED,
+            "b_reason": reason,
+            "b_chain": finished.chain,
+            "b_grace": tx.now + policy.next_state_grace_sec,
+        },
+    )
     sessions.seen(tx, row.session_id)
     return reason
 
@@ -153,7 +163,7 @@ def count_untracked(tx: Transaction, reason: str, owner: str, chain: bytes | Non
 def end_session(tx: Transaction, owner: str, name: str) -> None:
     row = sessions.by_name(tx, owner, name)
     if row is not None:
-        sessions.touch(tx, row.id, done=True)
+        sessions.touch(tx, row, done=True)
         sessions.end(tx, turns.c.session_id == row.id)
 
 
@@ -168,16 +178,7 @@ def heartbeat(tx: Transaction, gateway: str) -> None:
 
 def backlog(tx: Transaction, except_turn: int = 0) -> staleness.Backlog:
     """Turns on their way to the trainer; those that wait for others count only for their grace."""
-    at_work = turns.c.state.in_((State.GENERATING, State.QUEUED, State.LEASED))
-    rows = tx.connection.execute(
-        select(turns.c.state, func.count().label("many"))
-        .where(
-            turns.c.state.in_(LIVE),
-            or_(at_work, turns.c.fire.is_(True), turns.c.grace_until > tx.now),
-            turns.c.id != except_turn,
-        )
-        .group_by(turns.c.state)
-    )
+    rows = tx.connection.execute(st.BACKLOG, {"b_now": tx.now, "b_except": except_turn})
     many = {row.state: int(row.many) for row in rows}
     return staleness.Backlog(
         generating=many.get(State.GENERATING, 0),
@@ -228,9 +229,11 @@ def is_full(tx: Transaction, policy: Policy) -> bool:
 
 
 def _refusal(tx: Transaction, policy: Policy, except_turn: int) -> Refusal | None:
-    if is_full(tx, policy) and not (policy.drop_policy == "dropOldest" and drop_oldest_queued(tx)):
-        return Refusal.QUEUE_FULL
     now = backlog(tx, except_turn)
+    if now.queued + now.leased >= policy.max_size:
+        if policy.drop_policy != "dropOldest" or not drop_oldest_queued(tx):
+            return Refusal.QUEUE_FULL
+        now = backlog(tx, except_turn)
     if now.generating >= policy.max_concurrent:
         return Refusal.MAX_CONCURRENT
     return Refusal.STALENESS_BOUND if room(now, policy) <= 0 else None
@@ -250,7 +253,7 @@ def _replace(tx: Transaction, earlier: AnyRow) -> None:
     tx.count(untracked(Untracked.REPLACED))
 
 
-def _begin(tx: Transaction, arrival: Arrival, policy: Policy, session: AnyRow, number: int) -> Begun:
+def _begin(tx: Transaction, arrival: Arrival, policy: Policy, session: Session, number: int) -> Begun:
     row = {
         "session_id": session.id,
         "owner": arrival.owner,
@@ -267,10 +270,10 @@ def _begin(tx: Transaction, arrival: Arrival, policy: Policy, session: AnyRow, n
         "grace_until": tx.now + policy.next_state_grace_sec,
         "fire": False,
     }
-    key = tx.connection.execute(insert(turns).values(**row)).inserted_primary_key
+    turn_id = sessions.new_id(tx.connection.execute(st.INSERT_TURN, row))
     tx.count(SERVED)
     tx.count(RECORDED)
-    return Begun(turn_id=key[0] if key else 0, session=session.name, number=number)
+    return Begun(turn_id, session.name, number)
 
 
 def _drop_reason(finished: Finished, *, ended: bool) -> str | None:
@@ -283,16 +286,17 @@ def _drop_reason(finished: Finished, *, ended: bool) -> str | None:
 
 def _keep(tx: Transaction, turn_id: int, finished: Finished, recording: Recording) -> None:
     tx.connection.execute(
-        insert(contents).values(
-            turn_id=turn_id,
-            messages=orjson.dumps(list(finished.messages)),
-            response=orjson.dumps(finished.response),
-            prompt_ids=array("i", recording.prompt_ids).tobytes(),
-            output_ids=array("i", recording.output_ids).tobytes(),
-            logprobs=array("d", recording.logprobs).tobytes(),
-            spans=orjson.dumps([span.model_dump() for span in recording.spans]),
-            sampling=orjson.dumps(recording.sampling.model_dump()),
-        )
+        st.INSERT_CONTENTS,
+        {
+            "turn_id": turn_id,
+            "messages": orjson.dumps(list(finished.messages)),
+            "response": orjson.dumps(finished.response),
+            "prompt_ids": array("i", recording.prompt_ids).tobytes(),
+            "output_ids": array("i", recording.output_ids).tobytes(),
+            "logprobs": array("d", recording.logprobs).tobytes(),
+            "spans": orjson.dumps([span.model_dump() for span in recording.spans]),
+            "sampling": orjson.dumps(recording.sampling.model_dump()),
+        },
     )
 
 
