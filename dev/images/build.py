@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_REGISTRY = "127.0.0.1:5055"
 NEEDED_GB = {"torch": 30.0, "engine": 20.0, "trainer": 8.0}
 """Free disk an image needs while it is built, pushed and unpacked, measured; others need a few hundred MB."""
-TIGHT_GB, VERY_TIGHT_GB = 45.0, 38.0
+TIGHT_GB, VERY_TIGHT_GB = 45.0, 33.0
 """Below these, unused layers go after the push, then all layers (the registry has them)."""
 
 
