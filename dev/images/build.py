@@ -143,10 +143,14 @@ def _build(buildah: Buildah, job: Job, sources: Path, arguments: list[str], cloc
     clock.say(f"{name}: built")
 
 
+def _tls(settings: Settings) -> bool:
+    return not registry.is_loopback(settings.registry.partition("/")[0])
+
+
 def _push(settings: Settings, buildah: Buildah, job: Job, clock: Clock) -> None:
     if _is_pushed(settings, job):
         return
-    buildah.push(job.local, job.remote, tls=not registry.is_loopback(settings.registry.partition("/")[0]))
+    buildah.push(job.local, job.remote, tls=_tls(settings))
     clock.say(f"{job.image.name}: pushed {job.remote}")
 
 
