@@ -49,6 +49,11 @@ class ChatSettings:
     serve_when_store_down: bool
 
 
+def _session_header(name: str) -> dict[str, str]:
+    """A session named in the body may hold characters that no header may."""
+    return {"x-session-id": name} if name.isascii() and name.isprintable() else {}
+
+
 @dataclass
 class _Turn:
     """A request being served: recorded if it has an id, else counted under `reason` at its end."""
@@ -103,7 +108,7 @@ class Chat:
             raise errors.too_many(admission.code, _REFUSED_RETRY_SEC)
         session = admission.session or request.session or answer["x-request-id"]
         if isinstance(admission, Begun):
-            answer["x-session-id"] = admission.session
+            answer |= _session_header(admission.session)
             return _Turn(request, owner, admission.turn_id, None, session, answer)
         return _Turn(request, owner, None, admission.reason, session, answer)
 

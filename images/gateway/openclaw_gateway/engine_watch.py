@@ -16,7 +16,7 @@ from openclaw_core import names
 from openclaw_core.kube import Kube, KubeError, path
 
 _log = logging.getLogger(__name__)
-_FIRST_BACKOFF_SEC, _LONGEST_BACKOFF_SEC = 0.2, 10.0
+_FIRST_BACKOFF_SEC, _LONGEST_BACKOFF_SEC = 0.1, 10.0
 PORT_NAME = "sglang"
 
 
@@ -39,8 +39,9 @@ class EngineWatch:
                 backoff = _FIRST_BACKOFF_SEC
             except (KubeError, aiohttp.ClientError, TimeoutError) as error:
                 _log.warning("the watch of the engines broke: %s", error)
-                await asyncio.sleep(backoff * random.uniform(0.5, 1.0))
                 backoff = min(2 * backoff, _LONGEST_BACKOFF_SEC)
+            # Also after a watch that just ended: a server that ends each at once must not be hammered.
+            await asyncio.sleep(backoff * random.uniform(0.5, 1.0))
 
     async def _list_and_watch(self) -> None:
         listed = await self._kube.list(self._collection, label_selector=self._selector)

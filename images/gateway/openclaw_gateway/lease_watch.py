@@ -1,7 +1,7 @@
 """Watches Lease `<name>-weight-sync` and tells the gate: a hold, or its release.
 
 The gateway may get and watch this one Lease and nothing else. A watch that breaks starts again with a backoff of
-0.2–10 s; without the API server the last word stands until it expires on our own clock.
+0.1–10 s; without the API server the last word stands until it expires on our own clock.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from openclaw_core.kube import Kube, KubeError, path
 from openclaw_gateway.gate import Gate
 
 _log = logging.getLogger(__name__)
-_FIRST_BACKOFF_SEC, _LONGEST_BACKOFF_SEC = 0.2, 10.0
+_FIRST_BACKOFF_SEC, _LONGEST_BACKOFF_SEC = 0.1, 10.0
 LEASES = "coordination.k8s.io/v1"
 
 
@@ -40,8 +40,9 @@ class LeaseWatch:
                         self.seen(lease, datetime.now(UTC))
             except (KubeError, aiohttp.ClientError, TimeoutError, leases.LeaseFormatError) as error:
                 _log.warning("the watch of Lease %s broke: %s", self._name, error)
-                await asyncio.sleep(backoff * random.uniform(0.5, 1.0))
                 backoff = min(2 * backoff, _LONGEST_BACKOFF_SEC)
+            # Also after a watch that just ended: a server that ends each at once must not be hammered.
+            await asyncio.sleep(backoff * random.uniform(0.5, 1.0))
 
     def seen(self, lease: dict[str, Any], now: datetime) -> None:
         """Pass one state of the Lease on. Raises LeaseFormatError."""

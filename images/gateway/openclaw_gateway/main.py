@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import uvicorn
@@ -52,6 +52,10 @@ class Gateway:
     probes: Probes
     metrics: Metrics
     store_up: bool = True
+
+    def engines_changed(self, addresses: Collection[str]) -> None:
+        self.fleet.set_addresses(addresses)
+        self.probes.wake()
 
 
 @contextlib.asynccontextmanager
@@ -97,8 +101,9 @@ async def run(config: GatewayConfig, settings: Settings, stop: asyncio.Event) ->
     async with contextlib.AsyncExitStack() as stack:
         parts = await stack.enter_async_context(gateway(config, settings))
         servers = [
-            server(parts.public, config.host, config.port),
-            server(parts.internal, config.host, settings.internal_port),
+            server(parts.public, config.host, config.port, drain_sec=_DRAIN_SEC),
+            # Long polls of judge and trainer would hold it up; they ask again.
+            server(parts.internal, config.host, settings.internal_port, drain_sec=1),
         ]
         drained = asyncio.Event()
         loops: dict[str, Awaitable[object]] = {
@@ -112,7 +117,7 @@ async def run(config: GatewayConfig, settings: Settings, stop: asyncio.Event) ->
             where = {"namespace": config.namespace, "training": config.training}
             loops["Lease watch"] = LeaseWatch(kube, parts.gate, **where).run()
             if not settings.engines:
-                loops["engine watch"] = EngineWatch(kube, parts.fleet.set_addresses, **where).run()
+                loops["engine watch"] = EngineWatch(kube, parts.engines_changed, **where).run()
         _log.info("the gateway serves %s on port %d", config.served_name, config.port)
         await tasks.run_all(loops, stop=drained)
 
@@ -175,7 +180,7 @@ async def _scrape(parts: Gateway) -> bytes:
     return parts.metrics.render(stats, paused=parts.gate.is_on())
 
 
-def server(app: object, host: str, port: int) -> uvicorn.Server:
+def server(app: object, host: str, port: int, *, drain_sec: int = 1) -> uvicorn.Server:
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         host=host,
@@ -185,6 +190,6 @@ def server(app: object, host: str, port: int) -> uvicorn.Server:
         access_log=False,
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SEC,
-        timeout_graceful_shutdown=_DRAIN_SEC,
+        timeout_graceful_shutdown=drain_sec,
     )
     return _Server(config)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from openclaw_core import names
+from openclaw_core import names, placeholders
 from openclaw_core.config.components import ConfigError
 
 ENV_KUBERNETES = "OPENCLAW_KUBERNETES"
@@ -57,8 +57,8 @@ def _key(environ: Mapping[str, str]) -> str | None:
     value = environ.get(names.ENV_GATEWAY_API_KEY)
     if value is None:
         return None
-    if not value.strip():
-        raise ConfigError(f"environment variable {names.ENV_GATEWAY_API_KEY} is empty: put the clients' key into it")
+    if fault := placeholders.fault(value):
+        raise ConfigError(f"environment variable {names.ENV_GATEWAY_API_KEY} is {fault}: put the clients' key into it")
     return value.strip()
 
 

@@ -20,6 +20,7 @@ from openclaw_gateway.probes import Probes
 
 PATH = "/v1/chat/completions"
 ENGINE_WAIT_SEC = 10.0
+_ENGINES_TRIED = 3
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=600)
 _READ_BUFFER = 1 << 20
 _LARGE_BODY = 1 << 20
@@ -73,12 +74,16 @@ class Upstream:
         raise AssertionError("unreachable")
 
     async def _engine(self, session: str, failed: Engine | None) -> Engine:
+        """A ready engine whose version is known. After a hold the picture may be old: then it is asked for first."""
         await self._gate.enter()
-        engine = await self._probes.ready_engine(session, self._version(), ENGINE_WAIT_SEC, avoid=failed)
-        if engine is None:
-            raise errors.bad_gateway("no engine is ready", "no_engine")
-        await self._probes.verify(engine)
-        return engine
+        for _ in range(_ENGINES_TRIED):
+            engine = await self._probes.ready_engine(session, self._version(), ENGINE_WAIT_SEC, avoid=failed)
+            if engine is None:
+                break
+            await self._probes.verify(engine)
+            if engine.ready:
+                return engine
+        raise errors.bad_gateway("no engine is ready", "no_engine")
 
     async def _send(self, engine: Engine, body: bytes) -> "Call":
         departure = await self._gate.depart()

@@ -239,6 +239,22 @@ def test_retry_of_a_leased_attempt_is_served_untracked(stored):
     assert store.arrive("q", session="s", is_retry=True) == Unrecorded("replaced", "s")
 
 
+def test_unfinished_attempt_of_long_ago_is_nobodys_retry(stored):
+    store = stored()
+    first = store.begin("hi")
+    store.finish(first, "hi", drop="client_gone")
+    store.now += 1000
+    assert store.begin("hi").session != first.session
+
+
+def test_client_may_go_on_under_the_name_it_was_given(stored):
+    store = stored()
+    first = store.turn("hi", answer="hello")
+    second = store.begin("hi", "hello", "more", session=first.session)
+    assert (second.session, second.number) == (first.session, 2)
+    assert store.begin("hi", session=first.session, owner="bob").number == 1
+
+
 def test_same_text_twice_on_purpose_is_two_turns(stored):
     store = stored()
     assert store.turn("hi", session="s").number == 1

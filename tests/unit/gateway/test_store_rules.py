@@ -136,7 +136,7 @@ class StoreRules(RuleBasedStateMachine):
 
 
 StoreRules.TestCase.settings = settings(
-    max_examples=25,
+    max_examples=15,
     stateful_step_count=25,
     deadline=None,
     derandomize=True,

@@ -18,6 +18,7 @@ from openclaw_gateway.store import statements as st
 from openclaw_gateway.store.schema import Drop, State, contents, next_states, turns
 from openclaw_gateway.store.transaction import AnyRow, Policy, Topic, Transaction, dropped
 
+_RETRIED_WITHIN_SEC = 900.0  # an unfinished attempt older than this is not waited for: its words begin a new turn
 _MOST_PREFIXES = 64  # a match further back than 64 answers is not looked for
 
 
@@ -207,9 +208,8 @@ def _contradict(one: dict[str, str], other: dict[str, str]) -> bool:
 
 def _earlier_attempt(tx: Transaction, arrival: Arrival, session: Session) -> AnyRow | None:
     """The newest turn of the session that this request repeats as a retry."""
-    return tx.connection.execute(
-        st.EARLIER_IN_SESSION, _body(arrival) | {"b_session": session.id, "b_retry": arrival.is_retry}
-    ).first()
+    asked = _body(tx, arrival) | {"b_session": session.id, "b_retry": arrival.is_retry}
+    return tx.connection.execute(st.EARLIER_IN_SESSION, asked).first()
 
 
 def _anonymous_attempt(tx: Transaction, arrival: Arrival) -> AnyRow | None:
@@ -217,9 +217,14 @@ def _anonymous_attempt(tx: Transaction, arrival: Arrival) -> AnyRow | None:
 
     x-stainless-retry-count alone could be anybody's: two users may open with the same words.
     """
-    row = tx.connection.execute(st.EARLIER_ANONYMOUS, _body(arrival)).first()
+    row = tx.connection.execute(st.EARLIER_ANONYMOUS, _body(tx, arrival)).first()
     return None if row is None or _contradict(json.loads(row.hints), arrival.hints) else row
 
 
-def _body(arrival: Arrival) -> dict[str, Any]:
-    return {"b_owner": arrival.owner, "b_hash": arrival.body_hash, "b_key": arrival.idempotency_key}
+def _body(tx: Transaction, arrival: Arrival) -> dict[str, Any]:
+    return {
+        "b_owner": arrival.owner,
+        "b_hash": arrival.body_hash,
+        "b_key": arrival.idempotency_key,
+        "b_since": tx.now - _RETRIED_WITHIN_SEC,
+    }

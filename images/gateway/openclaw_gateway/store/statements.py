@@ -14,9 +14,8 @@ COUNT = text(
 
 # ------------------------------------------------------------ sessions
 _SESSION = select(sessions.c.id, sessions.c.name, sessions.c.explicit)
-SESSION_BY_NAME = _SESSION.where(
-    sessions.c.owner == bindparam("b_owner"), sessions.c.name == bindparam("b_name"), sessions.c.explicit.is_(True)
-)
+# A client may go on under the name we drew for it: whoever knows it was told it.
+SESSION_BY_NAME = _SESSION.where(sessions.c.owner == bindparam("b_owner"), sessions.c.name == bindparam("b_name"))
 SESSION_BY_ID = _SESSION.where(sessions.c.id == bindparam("b_id"))
 TOUCH_SESSION = (
     update(sessions)
@@ -66,7 +65,9 @@ _SAME_BODY = (
     .order_by(turns.c.id.desc())
     .limit(1)
 )
-_UNFINISHED = and_(turns.c.state == State.DROPPED, turns.c.reason.in_(UNFINISHED))
+_UNFINISHED = and_(
+    turns.c.state == State.DROPPED, turns.c.reason.in_(UNFINISHED), turns.c.began_at > bindparam("b_since")
+)
 _SAME_KEY = turns.c.idempotency_key == bindparam("b_key")
 EARLIER_IN_SESSION = _SAME_BODY.where(
     turns.c.session_id == bindparam("b_session"),
