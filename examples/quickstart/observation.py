@@ -66,14 +66,29 @@ class Observer:
         selector = f"metadata.name={name}"
         config = self._cluster.parsed_kubeconfig()
         async with kube.Kube.from_kubeconfig(config, self._cluster.context) as client:
+            version = ""
             while True:
                 try:
-                    async for kind, lease in client.watch(collection, field_selector=selector):
+                    # From where the last watch ended, so that no hold slips through between two watches.
+                    version = version or await self._list_lease(client, collection, selector)
+                    async for kind, lease in client.watch(
+                        collection, resource_version=version, field_selector=selector
+                    ):
+                        version = lease["metadata"]["resourceVersion"]
                         if kind in ("ADDED", "MODIFIED"):
                             self.seen.windows.observe(leases.parse_weight_sync(lease), time.time())
+                except kube.GoneError:
+                    version = ""
                 except (*_AWAY, kube.KubeError) as error:
                     _log.debug("lease watch", exc_info=error)
                     await asyncio.sleep(0.5)
+
+    async def _list_lease(self, client: kube.Kube, collection: str, selector: str) -> str:
+        """Resource version to watch from; what is there is a state like any other."""
+        listed = await client.list(collection, field_selector=selector)
+        for lease in listed["items"]:
+            self.seen.windows.observe(leases.parse_weight_sync(lease), time.time())
+        return str(listed["metadata"]["resourceVersion"])
 
     async def poll_stats(self, gateway: Forward, token: str) -> None:
         url = f"{gateway.url(names.PORT_GATEWAY_INTERNAL)}/internal/stats"
