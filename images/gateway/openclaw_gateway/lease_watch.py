@@ -1,7 +1,7 @@
 """Watches Lease `<name>-weight-sync` and tells the gate: a hold, or its release.
 
-The gateway may get and watch this one Lease and nothing else. A watch that breaks starts again with a backoff of
-0.1–10 s; without the API server the last word stands until it expires on our own clock.
+The gateway may list and watch this one Lease by its name and no other. A watch that breaks starts again with a backoff
+of 0.1–10 s; without the API server the last word stands until it expires on our own clock.
 """
 
 import asyncio
@@ -31,18 +31,24 @@ class LeaseWatch:
         backoff = _FIRST_BACKOFF_SEC
         while True:
             try:
-                # Without a resourceVersion the watch begins with the Lease as it is: no list is needed, or allowed.
-                async for kind, lease in self._kube.watch(
-                    self._collection, field_selector=f"metadata.name={self._name}"
-                ):
-                    backoff = _FIRST_BACKOFF_SEC
-                    if kind in ("ADDED", "MODIFIED"):
-                        self.seen(lease, datetime.now(UTC))
+                await self._list_and_watch()
+                backoff = _FIRST_BACKOFF_SEC
             except (KubeError, aiohttp.ClientError, TimeoutError, leases.LeaseFormatError) as error:
                 _log.warning("the watch of Lease %s broke: %s", self._name, error)
                 backoff = min(2 * backoff, _LONGEST_BACKOFF_SEC)
             # Also after a watch that just ended: a server that ends each at once must not be hammered.
             await asyncio.sleep(backoff * random.uniform(0.5, 1.0))
+
+    async def _list_and_watch(self) -> None:
+        """One list, then the watch from there: a watch without a version needs more of etcd than every cluster has."""
+        only = f"metadata.name={self._name}"
+        listed = await self._kube.list(self._collection, field_selector=only)
+        for lease in listed["items"]:
+            self.seen(lease, datetime.now(UTC))
+        version = listed["metadata"]["resourceVersion"]
+        async for kind, lease in self._kube.watch(self._collection, resource_version=version, field_selector=only):
+            if kind in ("ADDED", "MODIFIED"):
+                self.seen(lease, datetime.now(UTC))
 
     def seen(self, lease: dict[str, Any], now: datetime) -> None:
         """Pass one state of the Lease on. Raises LeaseFormatError."""

@@ -132,12 +132,14 @@ def read(tmp_path, operation):
 
 async def test_identity_holds_after_kill_9_at_any_moment(tmp_path):
     policy = Policy.of(config(**SETUP))
-    async with FakeEngine(reply="Hello", knobs=Knobs(token_delay_sec=0.002)) as engine:
-        async with process(tmp_path, engine) as (child, url, internal_url):
-            load = Load(url, internal_url, epoch=1)
-            asyncio.get_running_loop().call_later(random.uniform(0.4, 1.0), child.send_signal, signal.SIGKILL)
-            await load.run()
-            assert await child.wait() == -signal.SIGKILL
+    async with (
+        FakeEngine(reply="Hello", knobs=Knobs(token_delay_sec=0.002)) as engine,
+        process(tmp_path, engine) as (child, url, internal_url),
+    ):
+        load = Load(url, internal_url, epoch=1)
+        asyncio.get_running_loop().call_later(random.uniform(0.4, 1.0), child.send_signal, signal.SIGKILL)
+        await load.run()
+        assert await child.wait() == -signal.SIGKILL
     shown = read(tmp_path, lambda tx: stats.stats(tx, policy, {}))
     assert difference(shown) == (0, 0), shown
     # Committed before the last frame: the store knows at least what the clients saw.

@@ -82,16 +82,17 @@ async def test_hold_of_a_dead_operator_is_ignored_at_first_sight():
 
 
 @pytest.mark.looptime
-async def test_only_the_one_lease_is_watched_and_nothing_listed():
-    kube = FakeKube([("ADDED", lease(1, held=False))])
-    _, watch = gate_of(kube)
+async def test_only_the_one_lease_is_listed_and_watched_from_there():
+    kube = FakeKube([("MODIFIED", lease(2))], listed=[lease(1, held=False)])
+    gate, watch = gate_of(kube)
     async with watching(watch):
-        await asyncio.sleep(1)
-    assert {kind for kind, *_ in kube.asked} == {"watch"}
-    assert kube.asked[0][1:] == (
-        "/apis/coordination.k8s.io/v1/namespaces/ns/leases",
-        {"field_selector": "metadata.name=t-weight-sync"},
-    )
+        await asyncio.sleep(0.01)
+    collection, only = "/apis/coordination.k8s.io/v1/namespaces/ns/leases", "metadata.name=t-weight-sync"
+    assert kube.asked == [
+        ("list", collection, {"field_selector": only}),
+        ("watch", collection, {"field_selector": only, "resource_version": "7"}),
+    ]
+    assert gate.pause.epoch == 2
 
 
 @pytest.mark.looptime
@@ -105,7 +106,7 @@ async def test_broken_watch_starts_again_and_the_hold_still_expires(fault):
     async with watching(watch) as task:
         await asyncio.sleep(30)
         assert gate.pause.epoch == 1
-        assert len(kube.asked) == 4
+        assert [kind for kind, *_ in kube.asked] == ["list", "watch"] * 4
         assert not task.done()
 
 
