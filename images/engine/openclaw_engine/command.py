@@ -41,7 +41,8 @@ _OURS = frozenset(
         "--enable-http2",
     }
 )
-_CPU_DEFAULTS = ("--max-total-tokens", "16384", "--max-running-requests", "32")
+_CPU_DEFAULTS = ("--max-total-tokens", "16384", "--max-running-requests", "32", "--sleep-on-idle")
+"""An idle scheduler would spin and take a whole core from everything else on the node."""
 _EVERY_LOGPROB = ("--tool-call-parser", "hermes")
 """Without a parser SGLang's chat streams leave out the logprobs of tokens that add no text: the stop token, pieces of a
 character. With one it sends them in chunks of their own. Another parser in the user's arguments does the same."""

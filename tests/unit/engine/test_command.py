@@ -32,7 +32,7 @@ def test_arguments_of_a_cpu_engine_are_these() -> None:
         "--enable-metrics",
         *("--log-level-http", "warning"),
         *("--tool-call-parser", "hermes"),
-        *("--max-total-tokens", "16384", "--max-running-requests", "32"),
+        *("--max-total-tokens", "16384", "--max-running-requests", "32", "--sleep-on-idle"),
         *("--log-level", "warning"),
     ]
 
