@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import aiohttp
@@ -261,30 +261,19 @@ class Chat:
             recording=answer.recording,
             drop=drop,
         )
-        with self._tolerate_store(turn):
-            await self._store.finish(turn.turn_id, finished)
+        await self._store.finish(turn.turn_id, finished)
 
     async def _end(self, turn: _Turn, drop: Drop | None) -> None:
         """End a turn without an answer: dropped, or withdrawn as if it had never begun."""
         if turn.turn_id is None:
             return
-        with self._tolerate_store(turn):
-            if drop is None:
-                await self._store.withdraw(turn.turn_id)
-            else:
-                await self._store.finish(turn.turn_id, Finished(turn.request.messages, None, None, None, drop))
+        if drop is None:
+            await self._store.withdraw(turn.turn_id)
+        else:
+            await self._store.finish(turn.turn_id, Finished(turn.request.messages, None, None, None, drop))
 
     async def _count(self, turn: _Turn, answer: recording.Answer | None) -> None:
         chain = None
         if turn.reason == Untracked.OPT_OUT and answer is not None:
             chain = conversation.extend(turn.request.outline.chain, answer.message)
-        with self._tolerate_store(turn):
-            await self._store.count_untracked(turn.reason or Untracked.SIDE, turn.owner, chain)
-
-    @contextlib.contextmanager
-    def _tolerate_store(self, turn: _Turn) -> Iterator[None]:
-        """The client gets its answer whatever the store says; the next start finds the turn generating: lost."""
-        try:
-            yield
-        except StoreUnavailableError as error:
-            _log.error("the end of a turn was not stored: %s", error, extra={"session": turn.session})
+        await self._store.count_untracked(turn.reason or Untracked.SIDE, turn.owner, chain)

@@ -62,6 +62,8 @@ class Upstream:
             engine = await self._engine(session, failed)
             try:
                 return await self._send(engine, body)
+            except aiohttp.SocketTimeoutError as error:
+                raise errors.timed_out("the engine did not answer in time") from error
             except aiohttp.ClientConnectionError as error:
                 failed = engine
                 if isinstance(error, aiohttp.ClientConnectorError):
@@ -69,8 +71,8 @@ class Upstream:
                 self._probes.wake()
                 if attempt == 2:
                     raise errors.bad_gateway(f"the engine cannot be reached: {type(error).__name__}") from error
-            except TimeoutError as error:
-                raise errors.timed_out("the engine did not answer in time") from error
+            except aiohttp.ClientError as error:
+                raise errors.bad_gateway(f"the engine's answer is not HTTP: {type(error).__name__}") from error
         raise AssertionError("unreachable")
 
     async def _engine(self, session: str, failed: Engine | None) -> Engine:
@@ -130,10 +132,10 @@ class Call:
             raise RuntimeError("the call has no response")
         try:
             return await self.response.read()
-        except aiohttp.ClientError as error:
-            raise errors.bad_gateway(f"the engine's answer was cut off: {type(error).__name__}") from error
         except TimeoutError as error:
             raise errors.timed_out("the engine stopped answering") from error
+        except aiohttp.ClientError as error:
+            raise errors.bad_gateway(f"the engine's answer was cut off: {type(error).__name__}") from error
 
     async def drain(self) -> None:
         """Read the end of a stream that said it is done, so that its connection serves again (≤ 1 s)."""

@@ -1,6 +1,7 @@
 """The store as the rest of the gateway sees it: one coroutine per operation, committed when it returns."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,7 +12,9 @@ from openclaw_gateway.store import judging, samples, stats, turns, upkeep
 from openclaw_gateway.store.sessions import Arrival
 from openclaw_gateway.store.transaction import Policy, Topic
 from openclaw_gateway.store.turns import Admission, Finished
-from openclaw_gateway.store.writer import Writer, sqlite_engine
+from openclaw_gateway.store.writer import Operation, StoreUnavailableError, Writer, sqlite_engine
+
+_log = logging.getLogger(__name__)
 
 FILE_NAME = "experience.db"
 _LOOK_AGAIN_SEC = 1.0  # leases run out without a commit of their own
@@ -22,6 +25,7 @@ class Store:
 
     def __init__(self, writer: Writer, policy: Policy, gateway: str) -> None:
         self._writer, self._policy, self.gateway = writer, policy, gateway
+        self._owed: list[Operation[object]] = []
 
     @classmethod
     async def open(
@@ -55,19 +59,19 @@ class Store:
                 return admission
             await pulse.wait_past(seen, min(left, _LOOK_AGAIN_SEC))
 
-    async def finish(self, turn_id: int, finished: Finished) -> str | None:
-        return await self._writer.run(lambda tx: turns.finish(tx, turn_id, finished, self._policy))
+    async def finish(self, turn_id: int, finished: Finished) -> None:
+        await self._surely(lambda tx: turns.finish(tx, turn_id, finished, self._policy))
 
     async def withdraw(self, turn_id: int) -> None:
-        await self._writer.run(lambda tx: turns.withdraw(tx, turn_id))
+        await self._surely(lambda tx: turns.withdraw(tx, turn_id))
 
     async def count_untracked(self, reason: str, owner: str, opted_out: bytes | None = None) -> None:
         """`opted_out`: chain of an opted-out request and its answer, so that what quotes it is known."""
-        await self._writer.run(lambda tx: turns.count_untracked(tx, reason, owner, opted_out))
+        await self._surely(lambda tx: turns.count_untracked(tx, reason, owner, opted_out))
 
     async def end_session(self, owner: str, name: str) -> None:
         """The client ends a session with a request that is not a turn of it."""
-        await self._writer.run(lambda tx: turns.end_session(tx, owner, name))
+        await self._surely(lambda tx: turns.end_session(tx, owner, name))
 
     async def lease_turns(self, request: wire.LeaseTurns) -> wire.LeasedTurns:
         """Long poll: at least one turn, or none after `wait_sec`."""
@@ -123,4 +127,19 @@ class Store:
         return await self._writer.run(lambda tx: stats.stats(tx, self._policy, refused))
 
     async def upkeep(self) -> None:
+        """What time does, and what a store that was down still owes. Raises StoreUnavailableError."""
         await self._writer.run(lambda tx: upkeep.upkeep(tx, self._policy, self.gateway))
+        owed, self._owed = self._owed, []
+        for operation in owed:
+            await self._surely(operation)
+
+    async def _surely(self, operation: Operation[object]) -> None:
+        """The end of what a client was served: it has its answer, so a store that is down catches up later.
+
+        Bounded by what was in flight, for a store that is down begins nothing.
+        """
+        try:
+            await self._writer.run(operation)
+        except StoreUnavailableError as error:
+            _log.error("the end of a turn is not stored yet: %s", error)
+            self._owed.append(operation)
