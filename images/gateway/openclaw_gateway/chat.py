@@ -186,7 +186,8 @@ class Chat:
             # Never sent, or refused by the engine as the client's mistake: it was no turn.
             unsent = error.code == "paused" or error.status < 500
             await self._end(turn, None if unsent else Drop.UPSTREAM_ERROR)
-            self._metrics.refused(error.code or str(error.status))
+            count = self._metrics.refused if unsent else self._metrics.answered
+            count(error.code or str(error.status))
             await asgi.error_answer(send, error, turn.headers)
 
     async def _reply(self, turn: _Turn, call: Call, send: asgi.Send) -> None:

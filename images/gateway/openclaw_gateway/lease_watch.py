@@ -26,6 +26,8 @@ class LeaseWatch:
         self._kube, self._gate = kube, gate
         self._name = names.weight_sync_lease(training)
         self._collection = path(LEASES, "leases", namespace)
+        self.seen_once = False
+        """True once the Lease was asked for: a hold that began before this process is known."""
 
     async def run(self) -> None:
         backoff = _FIRST_BACKOFF_SEC
@@ -45,6 +47,7 @@ class LeaseWatch:
         listed = await self._kube.list(self._collection, field_selector=only)
         for lease in listed["items"]:
             self.seen(lease, datetime.now(UTC))
+        self.seen_once = True
         version = listed["metadata"]["resourceVersion"]
         async for kind, lease in self._kube.watch(self._collection, resource_version=version, field_selector=only):
             if kind in ("ADDED", "MODIFIED"):

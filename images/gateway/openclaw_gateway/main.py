@@ -37,6 +37,7 @@ from openclaw_gateway.store.writer import StoreUnavailableError
 _log = logging.getLogger(__name__)
 UPKEEP_EVERY_SEC = 2.0
 _DRAIN_SEC = 25
+_FIRST_SIGHT_SEC = 5.0
 _KEEP_ALIVE_SEC = 120  # longer than any ingress keeps its side open
 
 
@@ -52,6 +53,13 @@ class Gateway:
     probes: Probes
     metrics: Metrics
     store_up: bool = True
+    lease_watch: LeaseWatch | None = None
+    started_at: float = 0.0
+
+    def is_ready(self, now: float) -> bool:
+        """The store takes turns, and a hold that is on is known; without the API server only the store counts."""
+        watch = self.lease_watch
+        return self.store_up and (watch is None or watch.seen_once or now - self.started_at > _FIRST_SIGHT_SEC)
 
     def engines_changed(self, addresses: Collection[str]) -> None:
         self.fleet.set_addresses(addresses)
@@ -78,7 +86,7 @@ async def gateway(config: GatewayConfig, settings: Settings) -> AsyncIterator[Ga
                 served_name=config.served_name,
                 api_key=settings.api_key,
                 created=int(time.time()),
-                ready=lambda: parts.store_up,
+                ready=lambda: parts.is_ready(now()),
                 render_metrics=lambda: _scrape(parts),
             ),
             internal=internal_api.build(
@@ -89,6 +97,7 @@ async def gateway(config: GatewayConfig, settings: Settings) -> AsyncIterator[Ga
             fleet=fleet,
             probes=probes,
             metrics=metrics,
+            started_at=now(),
         )
         try:
             yield parts
@@ -115,7 +124,8 @@ async def run(config: GatewayConfig, settings: Settings, stop: asyncio.Event) ->
         if settings.kubernetes:
             kube = await stack.enter_async_context(Kube.in_cluster())
             where = {"namespace": config.namespace, "training": config.training}
-            loops["Lease watch"] = LeaseWatch(kube, parts.gate, **where).run()
+            parts.lease_watch = LeaseWatch(kube, parts.gate, **where)
+            loops["Lease watch"] = parts.lease_watch.run()
             if not settings.engines:
                 loops["engine watch"] = EngineWatch(kube, parts.engines_changed, **where).run()
         _log.info("the gateway serves %s on port %d", config.served_name, config.port)

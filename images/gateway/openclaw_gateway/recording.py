@@ -4,6 +4,7 @@ Nothing is re-tokenised and nothing is padded: whatever does not add up makes th
 guess. A reply carries its version spans; a stream has the engine's version where it began and where it ended.
 """
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ import orjson
 from openclaw_core import wire
 from openclaw_core.versions import VersionFormatError, WeightVersion
 from openclaw_gateway.store.turns import Recording
+
+_GARBLED = (orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError, AttributeError)
+"""What reading an engine's numbers may raise when they have another shape than they should."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +35,24 @@ class Answer:
 
 
 def of_reply(reply: dict[str, Any], sampling: wire.Sampling) -> Answer:
-    """A non-stream reply with `response_token_ids`, `prompt_token_ids` and `meta_info`."""
+    """A non-stream reply with `response_token_ids`, `prompt_token_ids` and `meta_info`.
+
+    Raises KeyError, IndexError or TypeError when it is no chat completion; numbers that are garbled are no recording.
+    """
     choice = reply["choices"][0]
+    recording = None
+    with contextlib.suppress(*_GARBLED):
+        recording = _recording_of_choice(choice, reply.get("metadata") or {}, sampling)
+    return Answer(dict(choice["message"]), choice.get("finish_reason"), recording)
+
+
+def _recording_of_choice(choice: dict[str, Any], metadata: dict[str, Any], sampling: wire.Sampling) -> Recording | None:
     meta = choice.get("meta_info") or {}
     ids, triples = choice.get("response_token_ids"), meta.get("output_token_logprobs")
-    logprobs: list[float] | None = None
-    if isinstance(ids, list) and isinstance(triples, list) and [triple[1] for triple in triples] == ids:
-        logprobs = [triple[0] for triple in triples]
-    spans = _reply_spans(reply.get("metadata") or {}, meta, len(ids or ()))
-    recording = exact(choice.get("prompt_token_ids"), ids, logprobs, spans, sampling)
-    return Answer(choice["message"], choice.get("finish_reason"), recording)
+    if not isinstance(triples, list) or [triple[1] for triple in triples] != ids:
+        return None
+    spans = _reply_spans(metadata, meta, len(ids))
+    return exact(choice.get("prompt_token_ids"), ids, [triple[0] for triple in triples], spans, sampling)
 
 
 def strip_reply(reply: dict[str, Any], *, keep_logprobs: bool) -> None:
@@ -79,14 +91,22 @@ class StreamRecorder:
             self._marks.append((len(self._logprobs), version))
 
     def answer(self, end_version: str | None, sampling: wire.Sampling) -> Answer:
-        message, finish_reason = assemble([orjson.loads(event) for event in self._events])
+        """What was streamed. An event that is not JSON as a chunk should be makes the turn untrainable, no more."""
+        message, finish_reason = {"role": "assistant", "content": "".join(map(str, self._events))}, None
+        recording = None
+        with contextlib.suppress(*_GARBLED):
+            message, finish_reason = assemble([orjson.loads(event) for event in self._events])
+            recording = self._recording(end_version, sampling)
+        return Answer(message, finish_reason, recording)
+
+    def _recording(self, end_version: str | None, sampling: wire.Sampling) -> Recording | None:
         contents = [orjson.loads(value).get("content") or [] for value in self._logprobs]
         logprobs = [entry.get("logprob") for content in contents for entry in content]
         sglext = orjson.loads(self._ids).get("sglext") or {} if self._ids is not None else {}
         outputs = sglext.get("output_ids") or [None]
         ids = outputs[0]
         spans = self._spans([len(content) for content in contents], end_version, len(ids or ()))
-        return Answer(message, finish_reason, exact(sglext.get("input_ids"), ids, logprobs, spans, sampling))
+        return exact(sglext.get("input_ids"), ids, logprobs, spans, sampling)
 
     def _spans(self, lengths: Sequence[int], end_version: str | None, total: int) -> list[wire.Span] | None:
         """Spans from the marks; a change seen only at the end is dated to the last token."""

@@ -122,6 +122,22 @@ def test_stream_of_an_engine_with_unknown_version_is_not_recorded():
     assert recorder.answer(V1, SAMPLING).recording is None
 
 
+@pytest.mark.parametrize("garbled", [b"not json", b'{"choices":[{"index":0,"delta":[1]}]}', b'["choices"]'])
+def test_stream_with_a_garbled_event_is_served_but_not_recorded(garbled):
+    recorder = streamed(StreamRecorder(), -0.5, -0.25, versions=[(0, V1)])
+    recorder.event(garbled)
+    answer = recorder.answer(V1, SAMPLING)
+    assert answer.recording is None
+    assert not answer.is_empty
+
+
+def test_reply_with_garbled_numbers_is_served_but_not_recorded():
+    answer = recording.of_reply(reply(meta_info={"output_token_logprobs": [1, 2, 3]}), SAMPLING)
+    assert (answer.message["content"], answer.recording) == ("hi", None)
+    with pytest.raises(KeyError):
+        recording.of_reply({"text": "hi"}, SAMPLING)
+
+
 def test_parallel_tool_calls_are_put_together():
     def delta(**fields):
         return {"choices": [{"index": 0, "delta": {"tool_calls": [fields]}, "finish_reason": None}]}
