@@ -22,13 +22,13 @@ from pathlib import Path
 
 from dev.images import base, build_secrets, contents, registry
 from dev.images.buildah import Buildah, BuildahError
-from dev.images.catalogue import BY_NAME, IMAGES, Image, with_parents
+from dev.images.catalogue import PROCESSES, Image, with_parents
 
 ROOT = Path(__file__).resolve().parents[2]
 DEFAULT_REGISTRY = "127.0.0.1:5055"
-NEEDED_GB = {"torch": 30.0, "engine": 20.0, "trainer": 8.0}
+NEEDED_GB = {"torch": 30.0, "sglang": 20.0, "engine": 8.0, "trainer": 8.0, "quickstart": 8.0}
 """Free disk an image needs while it is built, pushed and unpacked, measured; others need a few hundred MB."""
-TIGHT_GB, VERY_TIGHT_GB = 45.0, 33.0
+TIGHT_GB, VERY_TIGHT_GB = 35.0, 25.0
 """Below these, unused layers go after the push, then all layers (the registry has them)."""
 
 
@@ -83,7 +83,9 @@ def missing(settings: Settings, jobs: list[Job], names: tuple[str, ...]) -> list
     """Jobs the registry lacks; a parent counts only when a child is missing."""
     absent = [job for job in jobs if not _is_pushed(settings, job)]
     needed = {job.image.name for job in absent if job.image.name in names}
-    needed |= {parent for name in needed if (parent := BY_NAME[name].parent) is not None}
+    for job in reversed(absent):  # children before parents
+        if job.image.name in needed and job.image.parent is not None:
+            needed.add(job.image.parent)
     return [job for job in absent if job.image.name in needed]
 
 
@@ -208,7 +210,7 @@ def write_tags(path: Path, jobs: list[Job]) -> dict[str, str]:
         tags = dict(json.loads(path.read_text()))
     except (OSError, ValueError):
         tags = {}
-    tags |= {job.image.name: job.remote for job in jobs if job.image.name != "torch"}
+    tags |= {job.image.name: job.remote for job in jobs if not job.image.is_base}
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".tmp")
     partial.write_text(json.dumps(tags, indent=2, sort_keys=True) + "\n")
@@ -218,7 +220,7 @@ def write_tags(path: Path, jobs: list[Job]) -> dict[str, str]:
 
 def main(arguments: list[str] | None = None) -> int:
     settings = Settings.from_environment()
-    choices = [image.name for image in IMAGES if image.name != "torch"]
+    choices = list(PROCESSES)
     parser = argparse.ArgumentParser(prog="python -m dev.images.build", description="Build and push changed images.")
     parser.add_argument("names", nargs="*", help=f"images to build (default: all): {', '.join(choices)}")
     parser.add_argument("--tag-file", type=Path, default=settings.cache / "tags.json", help="where references go")

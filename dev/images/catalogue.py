@@ -12,6 +12,8 @@ class Image:
     inputs: tuple[str, ...]
     parent: str | None = None
     """Name of the image it is built on, passed as build argument `<PARENT>_IMAGE`. None: the Python base."""
+    is_base: bool = False
+    """Only there to be built on; runs nowhere."""
 
 
 def _process(name: str, folder: str) -> Image:
@@ -21,19 +23,19 @@ def _process(name: str, folder: str) -> Image:
 
 
 IMAGES: tuple[Image, ...] = (
-    Image("torch", "images/torch.Dockerfile", ("requirements/uv.txt", "requirements/torch.txt")),
+    Image("torch", "images/torch.Dockerfile", ("requirements/uv.txt", "requirements/torch.txt"), is_base=True),
+    Image(
+        "sglang",
+        "images/engine/sglang.Dockerfile",
+        ("requirements/engine.txt", "requirements/sglang.txt"),
+        parent="torch",
+        is_base=True,
+    ),
     Image(
         "engine",
         "images/engine/Dockerfile",
-        (
-            "requirements/uv.txt",
-            "requirements/engine.txt",
-            "requirements/sglang.txt",
-            "images/engine/cpu",
-            "core/openclaw_core",
-            "images/engine/openclaw_engine",
-        ),
-        parent="torch",
+        ("images/engine/cpu", "core/openclaw_core", "images/engine/openclaw_engine"),
+        parent="sglang",
     ),
     Image(
         "trainer",
@@ -65,8 +67,16 @@ IMAGES: tuple[Image, ...] = (
 BY_NAME = {image.name: image for image in IMAGES}
 
 
+PROCESSES = tuple(image.name for image in IMAGES if not image.is_base)
+
+
+def ancestors(name: str) -> list[str]:
+    """What an image is built on, nearest first."""
+    parent = BY_NAME[name].parent
+    return [] if parent is None else [parent, *ancestors(parent)]
+
+
 def with_parents(names: tuple[str, ...]) -> list[Image]:
     """The named images and what they are built on, parents first. KeyError for an unknown name."""
-    wanted = set(names)
-    wanted |= {parent for name in names if (parent := BY_NAME[name].parent) is not None}
+    wanted = set(names).union(*(ancestors(name) for name in names))
     return [image for image in IMAGES if image.name in wanted]

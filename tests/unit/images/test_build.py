@@ -80,7 +80,7 @@ def test_child_of_torch_changes_with_torch(monkeypatch: pytest.MonkeyPatch, chec
 
 
 def test_wanting_the_engine_plans_torch_before_it() -> None:
-    assert [image.name for image in catalogue.with_parents(("engine",))] == ["torch", "engine"]
+    assert [image.name for image in catalogue.with_parents(("engine",))] == ["torch", "sglang", "engine"]
     assert [image.name for image in catalogue.with_parents(("judge",))] == ["judge"]
 
 
@@ -122,9 +122,10 @@ def names_of(settings: Settings, wanted: tuple[str, ...], pushed: tuple[str, ...
 
 def test_only_what_the_registry_lacks_is_built(tmp_path: Path) -> None:
     settings = Settings("127.0.0.1:1", None, tmp_path)
-    assert names_of(settings, ("engine", "judge"), pushed=("torch", "engine")) == ["judge"]
-    assert names_of(settings, ("engine", "judge"), pushed=("torch", "judge")) == ["engine"]
-    assert names_of(settings, ("engine", "judge"), pushed=("judge",)) == ["torch", "engine"]
+    assert names_of(settings, ("engine", "judge"), pushed=("engine",)) == ["judge"]
+    assert names_of(settings, ("engine", "judge"), pushed=("sglang", "judge")) == ["engine"]
+    assert names_of(settings, ("engine", "judge"), pushed=("torch", "judge")) == ["sglang", "engine"]
+    assert names_of(settings, ("engine", "judge"), pushed=("judge",)) == ["torch", "sglang", "engine"]
     assert names_of(settings, ("engine",), pushed=("engine",)) == []
 
 
@@ -179,7 +180,7 @@ def test_dockerfile_takes_its_base_as_argument_and_drops_root(image: Image) -> N
     text = (build.ROOT / image.dockerfile).read_text()
     argument = f"{image.parent.upper()}_IMAGE" if image.parent else "BASE_IMAGE"
     assert f"ARG {argument}=" in text and f"FROM ${{{argument}}}" in text
-    assert image.name == "torch" or "\nUSER 10001:10001\n" in text
+    assert image.is_base or "\nUSER 10001:10001\n" in text
     copied = [
         word
         for line in text.splitlines()
