@@ -19,6 +19,10 @@ from openclaw_operator.observe import ChildKey
 Object = dict[str, Any]
 
 
+_LATE = {"RoleBinding": 1, kinds.DEPLOYMENT.kind: 2}
+_INVALID = 422
+
+
 @dataclass(frozen=True)
 class Fault:
     """A child that could not be applied, and why in the API server's words."""
@@ -44,11 +48,15 @@ class Applier:
         """Writes sent since the start, for metrics and the test that an idle operator sends none."""
 
     async def apply(self, children: Iterable[Object], live: Mapping[ChildKey, Object], memory: Memory) -> list[Fault]:
-        """Apply what differs; Deployments last. Faults are returned, not raised: one bad child stops no other."""
-        ordered = list(children)
+        """Apply what differs. Faults are returned, not raised: one bad child stops no other.
+
+        In three waves: a RoleBinding needs its Role to be there, and pods need what they refer to.
+        """
+        waves: dict[int, list[Object]] = {0: [], 1: [], 2: []}
+        for child in children:
+            waves[_LATE.get(child["kind"], 0)].append(child)
         faults: list[Fault] = []
-        for deployments in (False, True):
-            batch = [child for child in ordered if (child["kind"] == kinds.DEPLOYMENT.kind) is deployments]
+        for batch in waves.values():
             results = await asyncio.gather(*(self._apply_one(child, live, memory) for child in batch))
             faults += [fault for fault in results if fault is not None]
         return faults
@@ -68,9 +76,7 @@ class Applier:
             return None
         try:
             await self._refuse_foreign(child, found)
-            path = kinds.BY_NAME[child["kind"]].path(child["metadata"]["namespace"], child["metadata"]["name"])
-            self.writes += 1
-            reply = await self._kube.apply(path, child, field_manager=names.FIELD_MANAGER)
+            reply = await self._send(child)
         except KubeError as error:
             if error.status >= 500 or error.status == 429:
                 raise
@@ -78,6 +84,18 @@ class Applier:
             return Fault(key, f"{key[0]} {key[1]}: {error.message or error.reason}", component)
         memory.applied[key] = (wanted, fingerprint(child["kind"], reply))
         return None
+
+    async def _send(self, child: Object) -> Object:
+        path = kinds.BY_NAME[child["kind"]].path(child["metadata"]["namespace"], child["metadata"]["name"])
+        self.writes += 1
+        try:
+            return await self._kube.apply(path, child, field_manager=names.FIELD_MANAGER)
+        except KubeError as error:
+            if error.status != _INVALID or child["kind"] != "Service":
+                raise
+        # An apply merges list entries by key, so a foreign port can clash with ours for ever: replace the lists.
+        await self._kube.merge_patch(path, {"spec": child["spec"]}, field_manager=names.FIELD_MANAGER)
+        return await self._kube.apply(path, child, field_manager=names.FIELD_MANAGER)
 
     async def _refuse_foreign(self, child: Object, found: Object | None) -> None:
         """Raises KubeError 409 when an object of that name exists without our labels."""

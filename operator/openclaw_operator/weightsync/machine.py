@@ -16,6 +16,7 @@ content unknown, so it is read again before anything else.
 
 from collections import deque
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 from openclaw_core.leases import Hold, WeightSyncState, format_time
 from openclaw_core.status import LastSync
@@ -261,7 +262,7 @@ class Machine:
             update["releasable"] = self._releasable(lease, {run.version})
         else:
             update |= self._after_failure(lease, run.version)
-        run.release = lease.model_copy(update=update)
+        run.release, run.updated_at = lease.model_copy(update=update), self.now
         self.phase = Phase.RELEASING
         serving = run.release.serving_version
         # The direct word goes out beside the write: it can only open earlier, and an old epoch is ignored.
@@ -299,7 +300,7 @@ class Machine:
         self._back_to_idle()
 
     def _announce(self, run: m.HoldRun, result: str, seconds: float) -> None:
-        pause = f"submissions paused {seconds * 1000:.0f} ms (epoch {run.epoch})"
+        pause = f"submissions paused {seconds * 1000:.0f} ms (epoch {run.epoch}{_parts(run, self.now)})"
         if run.successes():
             engines = f"{len(run.successes())}/{len(run.participants)} engines"
             text = f"weights {run.version} served by {engines}; {pause}"
@@ -410,6 +411,15 @@ class Machine:
 
     def _back_to_idle(self) -> None:
         self.phase, self._run = Phase.IDLE, None
+
+
+def _parts(run: m.HoldRun, now: float) -> str:
+    """Where the time of a hold went: writing it, gateways' word, engines, writing its end."""
+    if not (run.confirmed and run.updating_since):
+        return ""
+    moments = (run.issued_at, run.confirmed_at, run.updating_since, run.updated_at, now)
+    parts = [f"{(end - begin) * 1000:.0f}" for begin, end in pairwise(moments)]
+    return ": hold {}, gateways {}, engines {}, release {}".format(*parts)
 
 
 def _first_error(run: m.HoldRun) -> str:

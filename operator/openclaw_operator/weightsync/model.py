@@ -274,6 +274,7 @@ class HoldRun:
     gateways: frozenset[str] = frozenset()
     acked: set[str] = field(default_factory=set)
     updating_since: float = 0.0
+    updated_at: float = 0.0
     results: dict[str, SyncEnded] = field(default_factory=dict)
     first_success_at: float | None = None
     release: WeightSyncState | None = None
