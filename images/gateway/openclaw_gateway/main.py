@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import uvicorn
@@ -111,12 +111,11 @@ async def run(config: GatewayConfig, settings: Settings, stop: asyncio.Event) ->
         parts = await stack.enter_async_context(gateway(config, settings))
         servers = [
             server(parts.public, config.host, config.port, drain_sec=_DRAIN_SEC),
-            # Long polls of judge and trainer would hold it up; they ask again.
-            server(parts.internal, config.host, settings.internal_port, drain_sec=1),
+            server(parts.internal, config.host, settings.internal_port, drain_sec=2),
         ]
         drained = asyncio.Event()
         loops: dict[str, Awaitable[object]] = {
-            "servers": _serve(servers, stop, drained),
+            "servers": _serve(servers, stop, drained, on_stop=parts.store.end_waits),
             "store writer": parts.store.watch(),
             "probes": parts.probes.run(),
             "upkeep": upkeep(parts),
@@ -132,12 +131,15 @@ async def run(config: GatewayConfig, settings: Settings, stop: asyncio.Event) ->
         await tasks.run_all(loops, stop=drained)
 
 
-async def _serve(servers: Sequence[uvicorn.Server], stop: asyncio.Event, drained: asyncio.Event) -> None:
+async def _serve(
+    servers: Sequence[uvicorn.Server], stop: asyncio.Event, drained: asyncio.Event, *, on_stop: Callable[[], None]
+) -> None:
     """Serve until told to stop, then let streams finish (≤ 25 s) while the store and its loops still run."""
     serving = [asyncio.ensure_future(server.serve()) for server in servers]
     stopping = asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait([*serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        on_stop()
         for server in servers:
             server.should_exit = True
         await asyncio.gather(*serving)

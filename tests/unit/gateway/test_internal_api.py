@@ -68,6 +68,19 @@ async def test_long_poll_ends_empty_after_its_wait():
         assert (await gateway.internal("/internal/turns/lease", request))[1] == {"turns": []}
 
 
+async def test_long_polls_end_when_the_gateway_stops():
+    async with running() as gateway:
+        request = wire.LeaseTurns(worker="w", max_turns=4, lease_sec=60, wait_sec=30)
+        waiting = [
+            asyncio.create_task(gateway.internal("/internal/turns/lease", request)),
+            asyncio.create_task(gateway.lease(2, wait_sec=30.0)),
+        ]
+        await asyncio.sleep(0.1)
+        gateway.parts.store.end_waits()
+        (status, body), leased = await asyncio.wait_for(asyncio.gather(*waiting), 2.0)
+        assert (status, body, leased.samples) == (200, {"turns": []}, [])
+
+
 async def test_older_trainer_is_refused_with_409():
     async with running() as gateway:
         await gateway.lease(1, epoch=2)

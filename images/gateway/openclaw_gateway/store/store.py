@@ -26,6 +26,7 @@ class Store:
     def __init__(self, writer: Writer, policy: Policy, gateway: str) -> None:
         self._writer, self._policy, self.gateway = writer, policy, gateway
         self._owed: list[Operation[object]] = []
+        self._closing = False
 
     @classmethod
     async def open(
@@ -39,6 +40,12 @@ class Store:
 
     async def close(self) -> None:
         await self._writer.close()
+
+    def end_waits(self) -> None:
+        """The process stops: long polls answer with what there is."""
+        self._closing = True
+        for topic in Topic:
+            self._writer.pulse(topic).beat()
 
     async def watch(self) -> None:
         """Raises when the writer thread is dead."""
@@ -55,7 +62,7 @@ class Store:
             seen = pulse.count
             admission = await self._writer.run(lambda tx: turns.admit(tx, arrival, self._policy))
             left = deadline - asyncio.get_running_loop().time()
-            if not isinstance(admission, turns.Refused) or left <= 0:
+            if not isinstance(admission, turns.Refused) or left <= 0 or self._closing:
                 return admission
             await pulse.wait_past(seen, min(left, _LOOK_AGAIN_SEC))
 
@@ -81,7 +88,7 @@ class Store:
             seen = pulse.count
             leased = await self._writer.run(lambda tx: judging.lease(tx, request, self._policy))
             left = deadline - asyncio.get_running_loop().time()
-            if leased or left <= 0:
+            if leased or left <= 0 or self._closing:
                 return wire.LeasedTurns(turns=leased)
             await pulse.wait_past(seen, min(left, _LOOK_AGAIN_SEC))
 
@@ -107,7 +114,7 @@ class Store:
             left = deadline - asyncio.get_running_loop().time()
             if leased is not None:
                 return leased
-            if left <= 0:
+            if left <= 0 or self._closing:
                 return wire.LeasedSamples(lease="", samples=[])
             await pulse.wait_past(seen, min(left, _LOOK_AGAIN_SEC))
 
