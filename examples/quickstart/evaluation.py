@@ -7,10 +7,11 @@ demo's count of answers and refusals.
 import asyncio
 from dataclasses import dataclass
 
-from openclaw_environment.chat import Chat
+from openclaw_environment.chat import Chat, GaveUpError
 from openclaw_environment.tasks.preference import PreferenceTask
 
 AT_ONCE = 8
+_TRIES, _AGAIN_AFTER_SEC = 6, 5.0
 _SIDE = {"X-Turn-Type": "side"}
 
 
@@ -50,4 +51,9 @@ class Examiner:
             "max_tokens": self._task.max_tokens,
         }
         async with self._slots:
+            for _ in range(_TRIES - 1):
+                try:
+                    return await self._chat.say(body, _SIDE)
+                except GaveUpError:  # counted as broken off by the journal; a side turn may be asked again
+                    await asyncio.sleep(_AGAIN_AFTER_SEC)
             return await self._chat.say(body, _SIDE)
