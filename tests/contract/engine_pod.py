@@ -158,12 +158,14 @@ def _pod(
     weights = {"name": "weights", "mountPath": names.WEIGHTS_DIR}
     aim = {"name": "target", "mountPath": str(Path(names.TARGET_FILE).parent)}
     temporary = {"name": "tmp", "mountPath": "/tmp"}
+    resources = {"requests": {"cpu": "300m", "memory": "2Gi"}}  # without, a busy node starves the pod
     variables = [{"name": key, "value": value} for key, value in {"HOME": "/tmp", **environment}.items()]
     make = {
         "name": "weights",
         "image": image(),
         "command": ["python3", "/scripts/tiny_policy.py", names.WEIGHTS_DIR, names.TARGET_FILE, target],
         "env": [{"name": "HOME", "value": "/tmp"}, {"name": "OMP_NUM_THREADS", "value": "1"}],
+        "resources": resources,
         "securityContext": security,
         "volumeMounts": [weights, aim, temporary, {"name": "scripts", "mountPath": "/scripts"}],
     }
@@ -173,6 +175,7 @@ def _pod(
         **({"command": line} if line else {}),
         "env": variables,
         "readinessProbe": probe,
+        "resources": resources,
         "securityContext": security,
         "volumeMounts": [
             {**weights, "readOnly": True},

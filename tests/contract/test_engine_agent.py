@@ -89,7 +89,7 @@ async def test_prepare_tells_a_whole_version_from_a_damaged_one(client: Client, 
 
 async def test_sync_moves_a_running_turn_to_the_new_version(client: Client, versions: dict[str, str]) -> None:
     before = await client.state()
-    turn = asyncio.create_task(client.chat(max_tokens=1500, return_meta_info=True))
+    turn = asyncio.create_task(client.chat(max_tokens=800, return_meta_info=True))
     await asyncio.sleep(0.5)
     synced = await client.sync(versions["v2"], epoch=1)
     assert synced.ok and synced.version == versions["v2"]

@@ -235,7 +235,7 @@ class Agent:
             self._set_version(WeightVersion.parse(exchange.version))
         elif exchange.paused_at is not None:
             await self._settle(exchange)
-        return Synced(
+        synced = Synced(
             epoch=exchange.epoch,
             version=str(self._version),
             ok=exchange.ok,
@@ -243,6 +243,8 @@ class Agent:
             pause_sec=round(exchange.pause_sec, 6),
             update_sec=round(exchange.update_sec, 6),
         )
+        logger.info("weight sync ended", extra=synced.model_dump())
+        return synced
 
     async def _settle(self, exchange: Exchange) -> None:
         """After a failed exchange: which version is loaded now? EngineLostError when the weights fit neither.
