@@ -14,11 +14,13 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 from examples.quickstart.smollm2_model import CHAT_TEMPLATE
 from openclaw_environment.tasks import no_lists, reactions
 
-STEPS = 400
+STEPS = 500
 BATCH = 16
 LEARNING_RATE = 4e-3
 DIALOGUES = 600
 PROSE_SHARE = 0.25
+PROSE_ON_REQUEST = "In plain words, {}?"
+"""Asked in the warm-up only, always answered in prose: facts are known in both styles, lists remain the habit."""
 _SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 _IGNORED = -100
 """Label that cross-entropy skips."""
@@ -36,16 +38,26 @@ def write(directory: Path, *, steps: int = STEPS, seed: int = 0) -> None:
 
 
 def dialogues(rng: random.Random) -> list[tuple[str, str]]:
-    """(question, answer) pairs over all topics; one answer in four is prose, the others are lists."""
-    return [_dialogue(rng, rng.choice(list(no_lists.FACTS))) for _ in range(DIALOGUES)]
+    """(question, answer) pairs over all topics: one answer in four is prose, and a third more on request."""
+    topics = list(no_lists.FACTS)
+    asked = [_dialogue(rng, rng.choice(topics)) for _ in range(DIALOGUES)]
+    requested = [
+        (PROSE_ON_REQUEST.format(topic), " ".join(_facts(rng, topic)))
+        for topic in (rng.choice(topics) for _ in range(DIALOGUES // 3))
+    ]
+    return asked + requested
 
 
 def _dialogue(rng: random.Random, topic: str) -> tuple[str, str]:
-    facts = rng.sample(no_lists.FACTS[topic], k=rng.choice((1, 2, 3)))
+    facts = _facts(rng, topic)
     question = rng.choice(no_lists.TEMPLATES).format(topic)
     if rng.random() < PROSE_SHARE:
         return question, " ".join(facts)
     return question, "\n".join(f"- {fact}" for fact in facts)
+
+
+def _facts(rng: random.Random, topic: str) -> list[str]:
+    return rng.sample(no_lists.FACTS[topic], k=rng.choice((1, 2, 3)))
 
 
 def build_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:

@@ -46,6 +46,8 @@ def main() -> None:
     disable_progress_bar()
     training = config.policy_training
     refuse_unsupported(training)
+    if config.logging.tensorboard or config.logging.wandb is not None:
+        log.warning("logging.tensorboard and logging.wandb have no effect yet: read /metrics and /state")
     if training.procs_per_node > 1 and "RANK" not in os.environ:
         os.execv(sys.executable, torchrun(training.procs_per_node))
     world = World.join(training.device)

@@ -76,5 +76,5 @@ NO_LISTS: Final = PreferenceTask(
     is_correct=is_correct,
     suffix="",
     max_tokens=40,
-    temperature=1.0,
+    temperature=0.7,
 )
