@@ -51,6 +51,13 @@ class Client:
         async with self._session.get(self._pod.agent + "/state", headers=TOKEN) as answer:
             return AgentState.model_validate(await answer.json())
 
+    async def checked_state(self) -> AgentState:
+        """The state once the checksum of the loaded version is known."""
+        async with asyncio.timeout(60):
+            while (state := await self.state()).checksum is None:  # noqa: ASYNC110 - it lies behind HTTP
+                await asyncio.sleep(0.1)
+        return state
+
     async def sglang(self, path: str) -> tuple[int, Any]:
         async with self._session.get(self._pod.sglang + path) as answer:
             return answer.status, await answer.json() if answer.content_type.endswith("json") else None
@@ -88,7 +95,7 @@ async def test_prepare_tells_a_whole_version_from_a_damaged_one(client: Client, 
 
 
 async def test_sync_moves_a_running_turn_to_the_new_version(client: Client, versions: dict[str, str]) -> None:
-    before = await client.state()
+    before = await client.checked_state()
     turn = asyncio.create_task(client.chat(max_tokens=800, return_meta_info=True))
     await asyncio.sleep(0.5)
     synced = await client.sync(versions["v2"], epoch=1)
@@ -96,16 +103,16 @@ async def test_sync_moves_a_running_turn_to_the_new_version(client: Client, vers
     assert 0 < synced.update_sec < synced.pause_sec < 10
     spans = (await turn)["choices"][0]["meta_info"]["weight_versions"]
     assert [span["version"] for span in spans] == [before.version, versions["v2"]]
-    after = await client.state()
+    after = await client.checked_state()
     assert after.version == versions["v2"] and after.checksum != before.checksum
     assert not after.paused and (await client.sglang("/ready"))[0] == 200
 
 
 async def test_version_with_the_same_weights_keeps_the_checksum(client: Client, versions: dict[str, str]) -> None:
     await client.sync(versions["v2"], epoch=2)
-    before = await client.state()
+    before = await client.checked_state()
     assert (await client.sync(versions["v3"], epoch=2)).ok
-    assert (await client.state()).checksum == before.checksum
+    assert (await client.checked_state()).checksum == before.checksum
 
 
 async def test_damaged_version_is_refused_without_a_pause(client: Client, versions: dict[str, str]) -> None:

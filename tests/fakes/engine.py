@@ -52,6 +52,7 @@ class Knobs:
     pause_delay_sec: float = 0.0
     update_delay_sec: float = 0.0
     continue_delay_sec: float = 0.0
+    checksum_delay_sec: float = 0.0
     update_error: str | None = None
     """/update_weights_from_disk answers 400 success:false with this message; weights stay."""
     update_dirty: bool = False
@@ -292,6 +293,7 @@ class FakeEngine:
 
     async def _weights_checker(self, _: Json) -> web.Response:
         async with self._scheduler:
+            await asyncio.sleep(self.knobs.checksum_delay_sec)
             checksum = self.checksum
         return web.json_response({"success": True, "message": "", "ranks": [], "per_engine_checksum": checksum})
 

@@ -2,7 +2,7 @@
 
     start ─▶ SGLang ready ─▶ (target moved meanwhile? exchange) ─▶ serving
                                                                      │
-    POST /sync ─▶ admit ─▶ queue (one) ─▶ exchanges: check, then the steps of `machine` ─▶ answer
+    POST /sync ─▶ admit ─▶ queue (one) ─▶ exchange: check, then the steps of `machine` ─▶ answer ─▶ confirm (checksum)
     every second  ─▶ watch: target file, and SGLang paused without a sync ─▶ continue
     SGLang's exit ─▶ ends the process, and so the container
 
@@ -20,6 +20,7 @@ from openclaw_core import versions
 from openclaw_core.versions import VersionFormatError, WeightVersion
 from openclaw_core.wire import AgentState, Prepare, Prepared, Sync, Synced
 from openclaw_engine import machine, target
+from openclaw_engine.loaded import ContradictionError, Loaded
 from openclaw_engine.machine import Exchange, Step
 from openclaw_engine.manifest import IncompleteVersionError, Volume
 from openclaw_engine.metrics import Metrics
@@ -58,11 +59,11 @@ class Agent:
         self._sglang, self._volume, self._metrics, self._clock = sglang, volume, metrics, clock
         self._base_location, self._in_flight = base_location, in_flight
         self._target_file = target_file
-        self._version: WeightVersion | None = None
+        self._loaded = Loaded()
+        self._up = False
         self._highest_epoch = 0
         self._exchange: Exchange | None = None
         self._not_ready_since: float | None = None
-        self._checksum: str | None = None
         self._server_version: str | None = None
         self._target: WeightVersion | None = None
         self._error: str | None = None
@@ -73,18 +74,18 @@ class Agent:
     @property
     def ready(self) -> bool:
         """A version is loaded. Pauses do not change it."""
-        return self._version is not None
+        return self._up
 
     def state(self) -> AgentState:
         return AgentState(
-            version=str(self._version) if self._version else None,
+            version=str(self._loaded.version) if self._up else None,
             target=str(self._target) if self._target else None,
             ready=self.ready,
             paused=self._exchange is not None and self._exchange.paused,
             highest_epoch=self._highest_epoch,
             phase="starting" if not self.ready else "syncing" if self._exchange else "serving",
             sglang_version=self._server_version,
-            checksum=self._checksum,
+            checksum=self._loaded.checksum,
             error=self._error,
         )
 
@@ -122,6 +123,7 @@ class Agent:
             except EngineLostError as loss:
                 answer.set_result(Synced(epoch=request.epoch, version=request.version, ok=False, error=str(loss)))
                 raise
+            await self._confirm()
 
     async def watch(self) -> None:
         """Follow the target file, and end every pause that belongs to no sync."""
@@ -136,14 +138,15 @@ class Agent:
     async def _start(self) -> None:
         await self._wait_for_sglang()
         self._server_version = await self._sglang.server_version()
-        self._checksum = await self._sglang.checksum(_CHECKSUM_LIMIT_SEC)
         await self._sglang.freeze_gc()
+        self._loaded.moved_to(WeightVersion.parse(await self._sglang.weight_version()))
+        await self._confirm()
         self._target = target.read(self._target_file)
-        loaded = WeightVersion.parse(await self._sglang.weight_version())
-        if self._target is not None and self._target != loaded:
+        if self._target is not None and self._target != self._loaded.version:
             await self._load_target_at_start(self._target)
-        self._set_version(WeightVersion.parse(await self._sglang.weight_version()))
-        logger.info("engine is up", extra={"version": str(self._version), "sglang": self._server_version})
+        self._up = True
+        self._metrics.ready.set(1)
+        logger.info("engine is up", extra={"version": str(self._loaded.version), "sglang": self._server_version})
 
     async def _wait_for_sglang(self) -> None:
         """Return once SGLang serves. A pause found here would last for ever, so it is ended as well."""
@@ -158,6 +161,7 @@ class Agent:
         synced = await self._execute(Sync(epoch=self._highest_epoch, version=str(wanted), deadline_sec=120.0))
         if not synced.ok:
             logger.error("target could not be loaded at start", extra={"target": str(wanted), "error": synced.error})
+        await self._confirm()
 
     # ------------------------------------------------------------ one exchange
 
@@ -174,7 +178,7 @@ class Agent:
     async def _execute(self, request: Sync) -> Synced:
         exchange = self._exchange = self._exchange or self._new_exchange(request)
         try:
-            if str(self._version) == request.version:
+            if str(self._loaded.version) == request.version:
                 return Synced(epoch=request.epoch, version=request.version, ok=True)
             exchange = await self._exchange_weights(exchange)
         finally:
@@ -216,15 +220,9 @@ class Agent:
         await actions[step]()
 
     async def _verify(self, version: str, limit: float) -> None:
-        """The version SGLang reports is the one sent, and its weights are not those of before."""
         reported = await self._sglang.weight_version(limit)
         if reported != version:
             raise SglangError(f"SGLang reports version {reported} after the update to {version}")
-        checksum = await self._sglang.checksum(limit)
-        expected = self._volume.differ(self._version, WeightVersion.parse(version))
-        if expected is not None and expected != (checksum != self._checksum):
-            raise SglangError(f"the weights' checksum does not follow from version {version}'s files")
-        self._checksum = checksum
 
     async def _report(self, exchange: Exchange) -> Synced:
         self._error = machine.outcome(exchange)
@@ -232,12 +230,12 @@ class Agent:
         self._metrics.pause.observe(exchange.pause_sec)
         self._metrics.update.observe(exchange.update_sec)
         if exchange.ok:
-            self._set_version(WeightVersion.parse(exchange.version))
+            self._move_to(WeightVersion.parse(exchange.version))
         elif exchange.paused_at is not None:
-            await self._settle(exchange)
+            await self._settle()
         synced = Synced(
             epoch=exchange.epoch,
-            version=str(self._version),
+            version=str(self._loaded.version),
             ok=exchange.ok,
             error=self._error,
             pause_sec=round(exchange.pause_sec, 6),
@@ -246,23 +244,33 @@ class Agent:
         logger.info("weight sync ended", extra=synced.model_dump())
         return synced
 
-    async def _settle(self, exchange: Exchange) -> None:
-        """After a failed exchange: which version is loaded now? EngineLostError when the weights fit neither.
+    async def _settle(self) -> None:
+        """After a failed exchange: which version is loaded now?
 
         The checksum is asked for first: SGLang answers it after an update that is still running, and only then is the
         version it reports final.
         """
         try:
             checksum = await self._sglang.checksum(_CHECKSUM_LIMIT_SEC)
-            reported = WeightVersion.parse(await self._sglang.weight_version())
+            self._move_to(WeightVersion.parse(await self._sglang.weight_version()))
         except SglangError as problem:
             raise EngineLostError(f"nothing is known of SGLang after the failed sync: {problem}") from problem
-        changed = checksum != self._checksum
-        expected = self._volume.differ(self._version, reported) if reported != self._version else False
-        if expected is not None and changed != expected:
-            raise EngineLostError(f"weights are inconsistent after the failed sync to {exchange.version}")
-        self._checksum = checksum
-        self._set_version(reported)
+        self._measured(checksum)
+
+    async def _confirm(self) -> None:
+        """Do the weights in SGLang's memory follow from the version's files? Outside the pause: it takes a while."""
+        if self._loaded.checksum is not None:
+            return
+        try:
+            self._measured(await self._sglang.checksum(_CHECKSUM_LIMIT_SEC))
+        except SglangError as problem:
+            logger.warning("checksum of the weights is unknown", extra={"error": str(problem)})
+
+    def _measured(self, checksum: str) -> None:
+        try:
+            self._loaded.measured(checksum, self._volume.differ)
+        except ContradictionError as contradiction:
+            raise EngineLostError(str(contradiction)) from contradiction
 
     # ------------------------------------------------------------ parts
 
@@ -272,10 +280,9 @@ class Agent:
             return self._base_location
         return str(await asyncio.to_thread(self._volume.check, version))
 
-    def _set_version(self, version: WeightVersion) -> None:
-        self._version = version
+    def _move_to(self, version: WeightVersion) -> None:
+        self._loaded.moved_to(version)
         self._metrics.version.set(version.number)
-        self._metrics.ready.set(1)
 
     async def _check_serving(self) -> None:
         """End a pause that belongs to no sync; EngineLostError when SGLang stays unready."""

@@ -241,9 +241,9 @@ async def test_continue_that_fails_twice_is_tried_again(rig: Rig) -> None:
 async def test_update_that_changes_no_weights_ends_the_container(rig: Rig) -> None:
     assert (await rig.sync(rig.write(1, b"one")))[1]["ok"]
     rig.engine.knobs.update_lands_nothing = True
-    _, answer = await rig.sync(rig.write(2, b"two"), epoch=2)
-    assert answer["ok"] is False
-    with pytest.raises(EngineLostError, match="inconsistent"):
+    two = rig.write(2, b"two")
+    assert (await rig.sync(two, epoch=2))[1]["ok"], "SGLang said so itself"
+    with pytest.raises(EngineLostError, match=f"not those of {two}"):
         await asyncio.wait_for(rig.loops, 2)
 
 
@@ -253,6 +253,25 @@ async def test_version_with_the_same_weights_is_no_fault(rig: Rig) -> None:
     same = rig.write(2, b"one")
     assert (await rig.sync(same, epoch=2))[1]["ok"]
     assert (await rig.state())["version"] == str(same)
+
+
+async def test_checksum_is_unknown_until_it_follows_from_the_version(rig: Rig) -> None:
+    before = (await rig.state())["checksum"]
+    version = rig.write(1, b"one")
+    await rig.sync(version)
+
+    async def known() -> bool:
+        state = await rig.state()
+        assert state["version"] == str(version) and state["checksum"] != before
+        return state["checksum"] is not None
+
+    await until(known)
+
+
+async def test_checksum_is_not_part_of_the_pause(rig: Rig) -> None:
+    rig.engine.knobs.checksum_delay_sec = 0.3
+    _, answer = await rig.sync(rig.write(1, b"one"))
+    assert answer["ok"] and answer["pause_sec"] < 0.3
 
 
 async def test_wrongly_reported_version_ends_the_container(rig: Rig) -> None:
