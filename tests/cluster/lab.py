@@ -43,17 +43,22 @@ def kubectl(*arguments: str, stdin: str | None = None, timeout: float = 60.0) ->
 
 
 def install_operator() -> None:
-    """helm upgrade --install, as the demo does it; nothing happens when it is there already."""
+    """helm upgrade --install of this chart with the newest operator image.
+
+    A release that is there keeps the component images it was given, so a training beside the tests is not rolled.
+    """
     context = os.environ.get("KUBECONTEXT")
     tool = shutil.which("helm") if context else None
-    where = ["--kube-context", context] if context else []
-    values = [word for name, image in images().items() if name != "quickstart" for word in _set_image(name, image)]
+    helm = [tool or str(CACHE / "cluster" / "bin" / "helm"), *(["--kube-context", context] if context else [])]
+    there = RELEASE in _run([*helm, "list", "--namespace", OPERATOR_NAMESPACE, "--short"], None, 60.0).split()
+    chosen = {name: image for name, image in images().items() if name == "operator" or not there}
+    values = [word for name, image in chosen.items() if name != "quickstart" for word in _set_image(name, image)]
     _run(
         [
-            tool or str(CACHE / "cluster" / "bin" / "helm"),
-            *where,
+            *helm,
             *("upgrade", "--install", RELEASE, str(ROOT / "charts" / "openclaw-rl")),
             *("--namespace", OPERATOR_NAMESPACE, "--create-namespace", "--take-ownership", "--wait", "--timeout=5m"),
+            *(["--reuse-values"] if there else []),
             *values,
         ],
         None,

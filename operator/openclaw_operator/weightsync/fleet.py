@@ -20,11 +20,11 @@ class Fleet:
 
     # ------------------------------------------------------------ taking in
 
-    def seen(self, pods: tuple[m.EnginePod, ...]) -> None:
+    def seen(self, pods: tuple[m.EnginePod, ...], now: float) -> None:
         """The pods that exist now; what was known of others is forgotten."""
         self.pods = {pod.uid: pod for pod in pods}
         for uid in self.pods.keys() - self._agents.keys():
-            self._agents[uid] = m.Agent()
+            self._agents[uid] = m.Agent(first_seen_at=now)
         for table in (self._agents, self.preparations, self.syncing, self.solos):
             for uid in table.keys() - self.pods.keys():
                 del table[uid]
@@ -82,10 +82,14 @@ class Fleet:
         found = self.states(now).items()
         return sorted(uid for uid, state in found if state.ready and state.version is not None)
 
-    def unreachable(self, now: float) -> bool:
-        """Some pod is Ready to Kubernetes, so it may serve, but its agent has not told its version."""
+    def unknown(self, now: float) -> bool:
+        """Some engine may be serving a version we do not know: its agent is silent, and it is Ready or was lately."""
         states = self.states(now)
-        return any(pod.ready and uid not in states for uid, pod in self.pods.items())
+        return any(uid not in states and (pod.ready or self._silent(uid, now)) for uid, pod in self.pods.items())
+
+    def _silent(self, uid: str, now: float) -> bool:
+        agent = self._agents[uid]
+        return now - max(agent.answered_at, agent.first_seen_at) < m.GIVEN_UP_SEC
 
     def version(self, uid: str) -> str | None:
         agent = self._agents.get(uid)

@@ -90,7 +90,7 @@ class Machine:
         match told:
             case m.World():
                 self.world = told
-                self.fleet.seen(told.engines)
+                self.fleet.seen(told.engines, self.now)
                 if told.target_missing and not self._target_busy:
                     self._target_written = None
             case m.LeaseSeen(state, version):
@@ -179,7 +179,8 @@ class Machine:
                 self.phase, self._preparing_for, self._first_prepared_at = Phase.PREPARING, target, None
                 self._preparing(world, lease)
                 return
-            if not self.fleet.unreachable(self.now):
+            at_first = lease.serving_version is None and target == str(BASE)
+            if at_first or not self.fleet.unknown(self.now):
                 self._adopt(lease, target)
                 return
         self._write_target(lease.serving_version or str(BASE))

@@ -24,6 +24,8 @@ POLL_SOON_SEC = 1.0
 POLL_IDLE_SEC = 5.0
 FRESH_SEC = 15.0
 """An agent is reachable when it answered within this time."""
+GIVEN_UP_SEC = 60.0
+"""An engine that is neither Ready nor reachable for this long does not count as serving."""
 RETRY_READ_SEC = 0.5
 SOLO_RETRY_SEC = 5.0
 SOLO_RETRY_MAX_SEC = 120.0
@@ -237,6 +239,7 @@ class Agent:
     """What is known of one engine's agent."""
 
     state: AgentState | None = None
+    first_seen_at: float = 0.0
     answered_at: float = float("-inf")
     asked_at: float = float("-inf")
     asking: bool = False

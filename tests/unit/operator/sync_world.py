@@ -34,6 +34,7 @@ class Agent:
     uid: str
     ip: str
     version: str | None = None
+    loaded_at: float = float("inf")
     highest: int = 0
     busy: bool = False
     paused: bool = False
@@ -43,6 +44,8 @@ class Agent:
     """Fails every update."""
     hangs: bool = False
     """Never answers; still continues SGLang at the deadline."""
+    unready: bool = False
+    """Kubernetes calls it not ready, though it serves."""
 
     def state(self) -> AgentState:
         loaded = self.version is not None
@@ -144,7 +147,7 @@ class World:
     def seen(self) -> m.World:
         return m.World(
             engines=tuple(
-                m.EnginePod(agent.uid, agent.uid, agent.ip, agent.version is not None)
+                m.EnginePod(agent.uid, agent.uid, agent.ip, agent.version is not None and not agent.unready)
                 for agent in self.agents.values()
                 if agent.alive
             ),
@@ -219,6 +222,10 @@ class World:
     def _check_write(self, state: WeightSyncState) -> None:
         """Epochs never fall and are never used for a second hold; a hold is never renewed."""
         assert state.epoch >= self.lease.epoch
+        if state.serving_version not in (None, self.lease.serving_version):
+            known = [agent for agent in self.agents.values() if self.now - agent.loaded_at > m.FRESH_SEC + 1]
+            loaded = {agent.version for agent in self.agents.values()}
+            assert not known or state.serving_version in loaded, "no engine serves it"
         if state.hold is not None:
             used = {held.hold.epoch for _, held in self.history if held.hold is not None}
             assert state.hold.epoch not in used
@@ -262,7 +269,7 @@ class World:
             known = [wanted for moment, wanted in self.target if moment <= max(started, self.now - lag)]
             wanted = known[-1] if known else version(0)
             self.check_loadable(wanted)
-            agent.version = wanted
+            agent.version, agent.loaded_at = wanted, self.now
 
         self.at(self.random.uniform(1.0, 15.0), load)
 

@@ -48,8 +48,8 @@ def inject(world: World, fault: Fault) -> None:
             chosen.broken = True
             world.at(fault.seconds, lambda: setattr(chosen, "broken", False))
         case "hang engine" if chosen:
-            chosen.hangs = True
-            world.at(fault.seconds, lambda: setattr(chosen, "hangs", False))
+            chosen.hangs, chosen.unready = True, fault.index % 2 == 0
+            world.at(fault.seconds, lambda: (setattr(chosen, "hangs", False), setattr(chosen, "unready", False)))
         case "bad version":
             world.bad_numbers.add(fault.index + 2)
 
