@@ -131,7 +131,7 @@ class BringUp:
             if not deployment.get("status", {}).get("readyReplicas"):
                 selector = manifests.component_selector(training, component)
                 cause = await waiting.pods_missing(self._cluster, self._options.namespace, selector)
-                missing.append(cause or f"{component} has no pod yet")
+                missing.append(cause or f"{component} has no ready pod yet")
         if missing and (blocked := await self._blocked(training)):
             missing.append(blocked)
         return "; ".join(missing) or None
