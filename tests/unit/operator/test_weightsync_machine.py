@@ -1,0 +1,305 @@
+"""Single decisions of the weight-sync machine, one situation each."""
+
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from openclaw_core.leases import Hold, Published, WeightSyncState
+from openclaw_core.versions import BASE, WeightVersion
+from openclaw_core.wire import AgentState, Synced
+from openclaw_operator.reasons import Reason
+from openclaw_operator.weightsync import model as m
+from openclaw_operator.weightsync import target as targets
+from openclaw_operator.weightsync.machine import Machine
+from openclaw_operator.weightsync.model import Phase
+from openclaw_operator.weightsync.view import view
+
+WALL = datetime(2026, 1, 1, tzinfo=UTC)
+A = TypeVar("A", bound=m.Action)
+
+
+def version(number: int) -> WeightVersion:
+    return WeightVersion(number=number, digest8="abcdef01")
+
+
+OLD, NEW, NEWER = str(version(4)), str(version(5)), str(version(6))
+
+
+class Driver:
+    """A machine and its clock."""
+
+    def __init__(self, engines: int = 2, *, serving: str | None = OLD, **lease: object) -> None:
+        self.now = 1000.0
+        self.machine = Machine("me", 0.0)
+        self.engines = [m.EnginePod(f"e{index}", f"e{index}", f"10.0.0.{index}", True) for index in range(engines)]
+        known = WeightSyncState(serving_version=serving, target_version=serving, epoch=7, releasable=(1, 2))
+        self.state = known.model_copy(update=lease)
+        self.writes = 0
+        self.published = version(4)
+        self.pinned: str | None = None
+
+    def tell(self, told: m.Told) -> list[m.Action]:
+        return self.machine.handle(told, self.now, WALL + timedelta(seconds=self.now))
+
+    def world(self) -> list[m.Action]:
+        gateways = (m.GatewayPod("g0", "g0", "10.0.1.0", True),)
+        published = Published(version=self.published, digest="abcdef01" * 8)
+        return self.tell(m.World(tuple(self.engines), gateways, published, self.pinned, 30))
+
+    def lease(self, state: WeightSyncState | None = None) -> list[m.Action]:
+        self.state = state or self.state
+        self.writes += 1
+        return self.tell(m.LeaseSeen(self.state, str(self.writes)))
+
+    def agent(self, uid: str, loaded: str | None = OLD, *, epoch: int = 7) -> list[m.Action]:
+        phase = "serving" if loaded else "starting"
+        state = AgentState(
+            version=loaded, target=None, ready=loaded is not None, paused=False, highest_epoch=epoch, phase=phase
+        )
+        return self.tell(m.AgentSeen(uid, state))
+
+    def settle(self) -> None:
+        """Everything known, all engines at the served version."""
+        self.world()
+        self.lease()
+        self.tell(m.TargetWritten(self.state.serving_version))
+        for pod in self.engines:
+            self.agent(pod.uid)
+
+    def publish(self, number: int) -> list[m.Action]:
+        self.published = version(number)
+        return self.world()
+
+    def to_hold(self) -> m.WriteLease:
+        """From a settled state to the write of the hold for NEW."""
+        self.publish(5)
+        actions: list[m.Action] = []
+        for pod in self.engines:
+            actions = self.tell(m.PrepareEnded(pod.uid, NEW, None))
+        assert of(actions, m.WriteTarget) == [m.WriteTarget(NEW)]
+        return only(self.tell(m.TargetWritten(NEW)), m.WriteLease)
+
+    def to_updating(self) -> list[m.SyncEngine]:
+        hold = self.to_hold()
+        told = only(self.lease(hold.state), m.TellGateways)
+        assert (told.paused.epoch, told.paused.lease_sec) == (8, 30.0)
+        return of(self.tell(m.GatewayAcked("g0", 8)), m.SyncEngine)
+
+    def synced(self, uid: str, *, ok: bool = True) -> list[m.Action]:
+        answer = Synced(epoch=8, version=NEW if ok else OLD, ok=ok, error=None if ok else "boom", pause_sec=0.05)
+        return self.tell(m.SyncEnded(uid, 8, NEW, answer))
+
+
+def of(actions: list[m.Action], kind: type[A]) -> list[A]:
+    return [action for action in actions if isinstance(action, kind)]
+
+
+def only(actions: list[m.Action], kind: type[A]) -> A:
+    (found,) = of(actions, kind)
+    return found
+
+
+def test_new_version_is_prepared_on_every_engine_before_any_hold() -> None:
+    driver = Driver()
+    driver.settle()
+    actions = driver.publish(5)
+    assert {action.uid for action in of(actions, m.PrepareEngine)} == {"e0", "e1"}
+    assert of(actions, m.WriteLease) == []
+    assert of(driver.tell(m.PrepareEnded("e0", NEW, None)), m.WriteLease) == []
+    assert driver.machine.phase == Phase.PREPARING
+
+
+def test_hold_is_one_more_epoch_under_our_name_for_the_pause_timeout() -> None:
+    driver = Driver()
+    driver.settle()
+    write = driver.to_hold()
+    assert write.state.hold is not None
+    assert (write.state.hold.holder, write.state.hold.epoch, write.state.hold.duration_sec) == ("me", 8, 30)
+    assert (write.state.hold.pause_version, write.state.serving_version) == (NEW, OLD)
+
+
+def test_engines_work_in_parallel_and_end_five_seconds_before_the_hold() -> None:
+    driver = Driver()
+    driver.settle()
+    syncs = driver.to_updating()
+    assert [(sync.uid, sync.epoch, sync.version) for sync in syncs] == [("e0", 8, NEW), ("e1", 8, NEW)]
+    assert all(sync.deadline_sec == 25.0 for sync in syncs)
+
+
+def test_missing_ack_is_waited_for_half_a_second_and_no_longer() -> None:
+    driver = Driver()
+    driver.settle()
+    hold = driver.to_hold()
+    assert of(driver.lease(hold.state), m.SyncEngine) == []
+    driver.now += 0.4
+    assert of(driver.tell(m.Tick()), m.SyncEngine) == []
+    driver.now += 0.11
+    assert len(of(driver.tell(m.Tick()), m.SyncEngine)) == 2
+
+
+def test_release_is_one_write_that_clears_the_holder_and_sets_the_served_version() -> None:
+    driver = Driver()
+    driver.settle()
+    driver.to_updating()
+    driver.synced("e0")
+    actions = driver.synced("e1")
+    write = only(actions, m.WriteLease)
+    assert (write.state.hold, write.state.serving_version, write.state.epoch) == (None, NEW, 8)
+    told = only(actions, m.TellGateways).paused
+    assert (told.epoch, told.lease_sec, told.serving_version) == (8, 0.0, NEW)
+    announce = only(driver.lease(write.state), m.Announce)
+    assert announce.reason == Reason.WEIGHT_SYNCED
+    assert driver.machine.last_sync is not None
+    assert driver.machine.last_sync.result == "Succeeded"
+
+
+def test_straggler_is_not_waited_for_once_another_engine_has_the_version() -> None:
+    driver = Driver()
+    driver.settle()
+    driver.to_updating()
+    driver.now += 0.05
+    assert of(driver.synced("e0"), m.WriteLease) == []
+    driver.now += m.STRAGGLER_FLOOR_SEC + 0.01
+    write = only(driver.tell(m.Tick()), m.WriteLease)
+    assert write.state.serving_version == NEW
+    driver.lease(write.state)
+    assert driver.machine.last_sync is not None
+    assert driver.machine.last_sync.result == "Partial"
+
+
+def test_failed_hold_waits_and_the_second_marks_the_version_bad() -> None:
+    driver = Driver(engines=1)
+    driver.settle()
+    driver.to_updating()
+    first = only(driver.synced("e0", ok=False), m.WriteLease).state
+    assert (first.serving_version, first.attempt, first.bad_versions) == (OLD, 1, ())
+    assert first.not_before is not None
+    driver.lease(first)
+    assert of(driver.tell(m.TargetWritten(OLD)), m.WriteLease) == []
+    driver.now += 6.0
+    assert only(driver.agent("e0", epoch=8), m.WriteTarget) == m.WriteTarget(NEW)
+    hold = only(driver.tell(m.TargetWritten(NEW)), m.WriteLease)
+    assert hold.state.epoch == 9
+    driver.lease(hold.state)
+    driver.tell(m.GatewayAcked("g0", 9))
+    answer = Synced(epoch=9, version=OLD, ok=False, error="boom")
+    second = only(driver.tell(m.SyncEnded("e0", 9, NEW, answer)), m.WriteLease).state
+    assert (second.bad_versions, second.attempt, second.serving_version) == ((NEW,), 0, OLD)
+    driver.lease(second)
+    assert view(driver.machine).trouble == m.Trouble(
+        Reason.VERSION_BAD, f"version {NEW} failed in 2 holds and is not served: boom"
+    )
+    assert driver.machine.target() == OLD
+
+
+def test_hold_of_an_earlier_process_is_cleared_under_a_higher_epoch_before_any_engine_is_touched() -> None:
+    hold = Hold(holder="dead", epoch=7, acquired_at=WALL, duration_sec=30, pause_version=NEW)
+    driver = Driver(hold=hold)
+    driver.world()
+    actions = driver.lease()
+    write = only(actions, m.WriteLease)
+    assert (write.state.hold, write.state.epoch) == (None, 8)
+    assert only(actions, m.TellGateways).paused.epoch == 7
+    assert of(actions, m.SyncEngine) == []
+
+
+def test_engine_that_differs_is_updated_alone_without_a_hold() -> None:
+    driver = Driver()
+    driver.settle()
+    assert only(driver.agent("e1", str(BASE)), m.PrepareEngine) == m.PrepareEngine("e1", OLD)
+    actions = driver.tell(m.PrepareEnded("e1", OLD, None))
+    assert only(actions, m.SyncEngine) == m.SyncEngine("e1", 7, OLD, 25.0)
+    assert of(actions, m.WriteLease) + of(actions, m.TellGateways) == []
+
+
+def test_engine_that_cannot_be_updated_alone_is_tried_again_ever_later() -> None:
+    driver = Driver()
+    driver.settle()
+    waits = []
+    for _ in range(3):
+        driver.agent("e1", str(BASE))
+        driver.tell(m.PrepareEnded("e1", OLD, None))
+        driver.tell(m.SyncEnded("e1", 7, OLD, None, "refused"))
+        began = driver.now
+        while not of(driver.agent("e1", str(BASE)), m.PrepareEngine):
+            driver.now += 1.0
+        waits.append(driver.now - began)
+    assert waits == [5.0, 10.0, 20.0]
+
+
+def test_lost_lease_starts_above_every_epoch_the_engines_have_seen() -> None:
+    driver = Driver(serving=None, epoch=0)
+    driver.world()
+    driver.lease()
+    write = only(driver.agent("e0", OLD, epoch=41), m.WriteLease)
+    assert write.state.epoch == 41
+
+
+def test_pinned_version_wins_over_the_newest() -> None:
+    driver = Driver()
+    driver.settle()
+    driver.pinned = str(version(3))
+    actions = driver.publish(5)
+    assert {action.version for action in of(actions, m.PrepareEngine)} == {str(version(3))}
+
+
+def test_newer_version_published_while_preparing_replaces_the_older() -> None:
+    driver = Driver(engines=1)
+    driver.settle()
+    driver.publish(5)
+    driver.tell(m.PrepareEnded("e0", NEW, None))
+    driver.publish(6)
+    driver.tell(m.TargetWritten(NEW))
+    actions = driver.tell(m.Tick())
+    assert driver.machine.phase == Phase.PREPARING
+    assert of(actions, m.WriteLease) == []
+
+
+def test_no_engine_at_all_needs_no_hold() -> None:
+    driver = Driver(engines=0)
+    driver.settle()
+    write = only(driver.publish(5), m.WriteLease)
+    assert (write.state.serving_version, write.state.hold) == (NEW, None)
+
+
+def test_silent_engine_that_may_be_serving_keeps_the_version_from_being_declared_served() -> None:
+    driver = Driver(engines=1)
+    driver.world()
+    driver.lease()
+    driver.engines = [m.EnginePod("e0", "e0", "10.0.0.0", False)]
+    assert of(driver.publish(5), m.WriteLease) == []
+    driver.now += m.GIVEN_UP_SEC + 1
+    assert only(driver.tell(m.Tick()), m.WriteLease).state.serving_version == NEW
+
+
+def test_target_file_names_the_new_version_before_the_hold_and_the_old_one_after_a_failure() -> None:
+    driver = Driver(engines=1)
+    driver.settle()
+    driver.to_updating()
+    failed = only(driver.synced("e0", ok=False), m.WriteLease).state
+    assert only(driver.lease(failed), m.WriteTarget) == m.WriteTarget(OLD)
+
+
+def test_deleted_target_file_is_written_again() -> None:
+    driver = Driver()
+    driver.settle()
+    published = Published(version=driver.published, digest="abcdef01" * 8)
+    world = m.World(tuple(driver.engines), (), published, None, 30, target_missing=True)
+    assert only(driver.tell(world), m.WriteTarget) == m.WriteTarget(OLD)
+
+
+def test_holds_that_take_more_than_a_tenth_of_ten_minutes_degrade_the_sync() -> None:
+    driver = Driver()
+    driver.settle()
+    driver.machine.holds.append((driver.now, 70.0))
+    trouble = view(driver.machine).trouble
+    assert trouble is not None
+    assert trouble.reason == Reason.HOLDS_TOO_LONG
+    driver.now += m.HOLD_SHARE_WINDOW_SEC + 1
+    driver.tell(m.Tick())
+    assert view(driver.machine).trouble is None
+
+
+def test_releasable_keeps_the_newest_two_and_everything_in_use() -> None:
+    published = Published(version=version(9), digest="abcdef01" * 8)
+    assert targets.releasable(published, {str(version(3)), None, "garbled"}) == (1, 2, 4, 5, 6, 7)
+    assert targets.releasable(Published(), set()) == ()
