@@ -262,7 +262,7 @@ class Machine:
             update |= {"serving_version": run.version, "attempt": 0, "not_before": None}
             update["releasable"] = self._releasable(lease, {run.version})
         else:
-            update |= self._after_failure(lease, run.version)
+            update |= self._after_failure(lease, run)
         run.release, run.updated_at = lease.model_copy(update=update), self.now
         self.phase = Phase.RELEASING
         serving = run.release.serving_version
@@ -271,7 +271,10 @@ class Machine:
         if self.lease is not None:
             self._write_lease(run.release)
 
-    def _after_failure(self, lease: WeightSyncState, version: str) -> dict[str, object]:
+    def _after_failure(self, lease: WeightSyncState, run: m.HoldRun) -> dict[str, object]:
+        version = run.version
+        if not run.participants & self.fleet.pods.keys():
+            return {}  # suspended, scaled down or lost in the middle: that says nothing about the version
         attempt = (lease.attempt if lease.target_version == version else 0) + 1
         if attempt >= m.HOLDS_UNTIL_BAD:
             bad = (*(old for old in lease.bad_versions if old != version), version)[-16:]

@@ -15,7 +15,7 @@ from openclaw_operator.builders.leases import leases
 from openclaw_operator.builders.pod_template import merged
 from openclaw_operator.builders.secret import internal_secret
 from openclaw_operator.builders.storage import claims
-from openclaw_operator.plan import plan
+from openclaw_operator.plan import plan, scaled_elsewhere
 from tests.unit.operator.trainings import context, training
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -127,6 +127,18 @@ def test_autoscaled_component_leaves_replicas_out() -> None:
         if child["kind"] == "Deployment"
     }
     assert scaled == {"demo-engine": False, "demo-gateway": True, "demo-judge": True, "demo-trainer": True}
+
+
+@pytest.mark.parametrize(
+    ("manager", "subresource", "theirs"),
+    [("kube-controller-manager", "scale", True), ("kubectl", "scale", False), ("kube-controller-manager", "", False)],
+)
+def test_autoscaler_is_known_by_its_write_to_the_scale_subresource(
+    manager: str, subresource: str, theirs: bool
+) -> None:
+    fields = {"manager": manager, "subresource": subresource, "fieldsV1": {"f:spec": {"f:replicas": {}}}}
+    found = scaled_elsewhere({"engine": {"metadata": {"managedFields": [fields]}}})
+    assert found == (frozenset({"engine"}) if theirs else frozenset())
 
 
 def test_blocked_component_is_planned_without_its_deployment() -> None:

@@ -191,6 +191,15 @@ def test_failed_hold_waits_and_the_second_marks_the_version_bad() -> None:
     assert driver.machine.target() == OLD
 
 
+def test_engines_that_vanish_in_a_hold_say_nothing_against_the_version() -> None:
+    driver = Driver(engines=1)
+    driver.settle()
+    driver.to_updating()
+    driver.engines = []
+    write = only(driver.world(), m.WriteLease)
+    assert (write.state.hold, write.state.attempt, write.state.bad_versions) == (None, 0, ())
+
+
 def test_hold_of_an_earlier_process_is_cleared_under_a_higher_epoch_before_any_engine_is_touched() -> None:
     hold = Hold(holder="dead", epoch=7, acquired_at=WALL, duration_sec=30, pause_version=NEW)
     driver = Driver(hold=hold)
