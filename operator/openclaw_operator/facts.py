@@ -108,6 +108,7 @@ def world(training: Training, seen: Observation) -> m.World:
         pinned=training.spec.policy_serving.pinned_version,
         pause_timeout_sec=training.spec.policy_serving.pause_timeout_sec,
         target_missing=("ConfigMap", names.target_config_map(training.name)) not in seen.children,
+        lease_version=_version(seen.children.get(("Lease", names.weight_sync_lease(training.name)))),
     )
 
 
@@ -123,6 +124,10 @@ def sources(seen: Observation, gateway_token: str) -> Sources:
 
 def _identity(pod: Object) -> tuple[str, str]:
     return pod["metadata"]["uid"], pod["metadata"]["name"]
+
+
+def _version(found: Object | None) -> str:
+    return found["metadata"]["resourceVersion"] if found is not None else ""
 
 
 def _published(training: Training, seen: Observation) -> leases.Published:

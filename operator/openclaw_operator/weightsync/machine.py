@@ -36,6 +36,8 @@ class Machine:
         self.identity = identity
         self.phase = Phase.IDLE
         self.lease: WeightSyncState | None = None
+        """Content of the Lease; None while it has to be read (again)."""
+        self.last_lease: WeightSyncState | None = None
         self.world: m.World | None = None
         self.fleet = Fleet()
         self.last_sync: LastSync | None = None
@@ -80,9 +82,9 @@ class Machine:
 
     def target(self) -> str | None:
         """Version engines should serve; None before Lease and world are known."""
-        if self.lease is None or self.world is None:
+        if self.last_lease is None or self.world is None:
             return None
-        return targets.choose(self.lease, self.world.published, self.world.pinned)
+        return targets.choose(self.last_lease, self.world.published, self.world.pinned)
 
     # ------------------------------------------------------------ taking in
 
@@ -93,9 +95,11 @@ class Machine:
                 self.fleet.seen(told.engines, self.now)
                 if told.target_missing and not self._target_busy:
                     self._target_written = None
+                self._compare_lease(told.lease_version)
             case m.LeaseSeen(state, version):
                 self._lease_busy = False
-                self.lease, self._resource_version = state, version
+                self.lease = self.last_lease = state
+                self._resource_version = version
                 self._lease_answered(state)
             case m.LeaseFailed():
                 self._lease_busy, self.lease = False, None
@@ -115,6 +119,11 @@ class Machine:
                     self._run.acked.add(uid)
             case m.Tick():
                 pass
+
+    def _compare_lease(self, listed: str) -> None:
+        """A write of ours that was given up for lost may land later: then what we know of the Lease is old."""
+        if listed and listed != self._resource_version and self.phase == Phase.IDLE and not self._lease_busy:
+            self.lease = None
 
     def _sync_ended(self, ended: m.SyncEnded) -> None:
         ours = self.fleet.sync_ended(ended)

@@ -78,6 +78,8 @@ class World:
     pause_timeout_sec: int
     target_missing: bool = False
     """ConfigMap `<name>-target` does not exist (any more)."""
+    lease_version: str = ""
+    """resourceVersion of Lease `<name>-weight-sync` as last listed; empty: not there."""
 
 
 @dataclass(frozen=True)

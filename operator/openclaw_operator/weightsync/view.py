@@ -12,7 +12,7 @@ def view(machine: Machine) -> m.SyncView:
     pods = world.engines if world is not None else ()
     return m.SyncView(
         phase=machine.phase,
-        lease=machine.lease,
+        lease=machine.last_lease,
         target=machine.target(),
         published=str(published) if published is not None else None,
         engines=tuple(m.EngineView(pod.name, states.get(pod.uid)) for pod in pods),
@@ -23,7 +23,7 @@ def view(machine: Machine) -> m.SyncView:
 
 def _trouble(machine: Machine) -> m.Trouble | None:
     """Why the fleet is not where it should be; None when it is, or is on its way."""
-    world, lease, fleet = machine.world, machine.lease, machine.fleet
+    world, lease, fleet = machine.world, machine.last_lease, machine.fleet
     if world is None or lease is None:
         return None
     published = world.published.version

@@ -156,6 +156,7 @@ class World:
             pinned=None,
             pause_timeout_sec=PAUSE_TIMEOUT,
             target_missing=not self.target,
+            lease_version=str(self.revision),
         )
 
     def tell(self, incarnation: int, told: m.Told) -> None:
@@ -208,6 +209,11 @@ class World:
         self._answer(incarnation, told)
 
     def _write(self, incarnation: int, action: m.WriteLease) -> None:
+        if self._lost() and self.random.random() < 0.5:
+            # The client gives up, but the request lands later.
+            self._answer(incarnation, m.LeaseFailed("timeout"))
+            self.at(self.random.uniform(0.0, 5.0), lambda: self._write(-1, action))
+            return
         if self._api_down() or action.resource_version != str(self.revision):
             self._answer(incarnation, m.LeaseFailed("conflict"))
             return
@@ -229,7 +235,7 @@ class World:
         if state.hold is not None:
             used = {held.hold.epoch for _, held in self.history if held.hold is not None}
             assert state.hold.epoch not in used
-            assert self.lease.hold is None
+            assert self.lease.hold is None, "a hold is renewed"
 
     def _watch(self, gateway: Gateway, state: WeightSyncState) -> None:
         if self._lost():

@@ -243,6 +243,18 @@ def test_lost_lease_starts_above_every_epoch_the_engines_have_seen() -> None:
     assert write.state.epoch == 41
 
 
+def test_hold_of_ours_that_landed_after_we_gave_it_up_is_found_and_cleared() -> None:
+    driver = Driver()
+    driver.settle()
+    world = m.World(tuple(driver.engines), (), Published(version=driver.published), None, 30, lease_version="99")
+    assert of(driver.tell(world), m.ReadLease) == [m.ReadLease()]
+    assert view(driver.machine).lease == driver.state, "what is shown does not flicker meanwhile"
+    late = Hold(holder="me", epoch=8, acquired_at=WALL, duration_sec=30, pause_version=NEW)
+    actions = driver.lease(driver.state.model_copy(update={"hold": late, "epoch": 8}))
+    write = only(actions, m.WriteLease)
+    assert (write.state.hold, write.state.epoch) == (None, 9)
+
+
 def test_pinned_version_wins_over_the_newest() -> None:
     driver = Driver()
     driver.settle()
