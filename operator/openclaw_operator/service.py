@@ -19,6 +19,7 @@ from aiohttp import web
 from openclaw_core import names, tasks
 from openclaw_core.kube import Kube, KubeError
 from openclaw_operator import handlers
+from openclaw_operator.facts import previous_status
 from openclaw_operator.images import Images
 from openclaw_operator.leader import Leader
 from openclaw_operator.periodic import Periodic
@@ -93,8 +94,12 @@ class _Work:
     def collect(self) -> None:
         """Bring gauges up to date."""
         self._metrics.queued.set(len(self._queue))
+        self._metrics.clear_trainings()
         if self._reconciler is not None:
             self._metrics.trainings.set(len(self._reconciler.states))
+            for key, state in self._reconciler.states.items():
+                if state.seen is not None:
+                    self._metrics.show(key.namespace, key.name, previous_status(state.seen.body))
             self._metrics.writes.set(self._reconciler.applier.writes + self._reconciler.reporter.writes)
 
     def _spawned(self) -> None:
