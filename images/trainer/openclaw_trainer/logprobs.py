@@ -23,15 +23,17 @@ class Scored:
 
 def forward(model: Any, batch: Batch, *, entropy: bool = False) -> Scored:
     """One forward pass; float32 results. Values on padding are finite and meaningless."""
-    answer_tokens = batch.answer_B_T.shape[1]
+    first = batch.ids_B_PT.shape[1] - batch.answer_B_T.shape[1]
+    # The column before a token predicts it. An index instead of a count gives contiguous rows: one matrix product for
+    # the vocabulary instead of a slow batched one.
+    columns_T = torch.arange(first - 1, batch.ids_B_PT.shape[1] - 1, device=batch.ids_B_PT.device)
     logits_B_T_V = model(
         input_ids=batch.ids_B_PT,
         attention_mask=batch.attention_B_PT,
         position_ids=batch.positions_B_PT,
         use_cache=False,
-        # The column before the answer predicts its first token; the answer's last column predicts nothing of it.
-        logits_to_keep=answer_tokens + 1,
-    ).logits[:, :-1]
+        logits_to_keep=columns_T,
+    ).logits
     scaled_B_T_V = logits_B_T_V.float() / batch.temperature_B[:, None, None]
     logprobs = -F.cross_entropy(scaled_B_T_V.flatten(0, 1), batch.answer_B_T.flatten(), reduction="none")
     return Scored(logprobs.view_as(batch.mask_B_T), _entropy(scaled_B_T_V) if entropy else None)
