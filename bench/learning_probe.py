@@ -108,38 +108,52 @@ def evaluate(sampler: Sampler, task: PreferenceTask) -> dict[str, Any]:
     }
 
 
-def run(arguments: argparse.Namespace, training: PolicyTraining, seed: int) -> None:
-    task, rng = TASKS[arguments.task], random.Random(seed)
-    torch.manual_seed(seed)
-    sampler = Sampler(arguments.model)
-    learner = Learner(Policy.load(arguments.model, training), training)
-    torch.manual_seed(seed + 1000)
-    baseline, rates, spent = RunningMean(), [], {"sample": 0.0, "train": 0.0, "sync": 0.0}
-    before = evaluate(sampler, task)
-    report(seed=seed, update=0, **before)
-    queue = [rollout(sampler, task, training.rollout_batch_size, rng, arguments.swap) for _ in range(arguments.lag)]
-    for update in range(1, arguments.updates + 1):
-        clock = time.process_time()
-        queue.append(rollout(sampler, task, training.rollout_batch_size, rng, arguments.swap))
-        samples = queue.pop(0)
+class Probe:
+    """One run: engine, learner and users of one seed."""
+
+    def __init__(self, arguments: argparse.Namespace, training: PolicyTraining, seed: int) -> None:
+        self.task, self.rng, self.swapped = TASKS[arguments.task], random.Random(seed), arguments.swap
+        self.training = training
+        self.sampler = Sampler(arguments.model)
+        self.learner = Learner(Policy.load(arguments.model, training), training)
+        self.baseline = RunningMean()
+        self.seconds = {"sample": 0.0, "train": 0.0, "sync": 0.0}
+        torch.manual_seed(seed + 1000)
+        self.ahead = [self._rollout() for _ in range(arguments.lag)]
+
+    def update(self, number: int) -> dict[str, float]:
+        """Sample one batch, train the oldest, load the result into the sampler."""
+        started = time.process_time()
+        self.ahead.append(self._rollout())
+        samples = self.ahead.pop(0)
         sampled = time.process_time()
         scores = [float(sample.score) for sample in samples]
-        signals, baseline = advantages(training.advantage, scores, baseline)
-        result = learner.step(samples, signals, [lag(sample, update - 1) for sample in samples])
+        signals, self.baseline = advantages(self.training.advantage, scores, self.baseline)
+        result = self.learner.step(samples, signals, [lag(sample, number - 1) for sample in samples])
         trained = time.process_time()
-        sampler.load(learner.policy.export(), update)
-        for name, seconds in zip(
-            spent, (sampled - clock, trained - sampled, time.process_time() - trained), strict=True
-        ):
-            spent[name] += seconds
-        rates.append(sum(score > 0 for score in scores) / len(scores))
-        report(seed=seed, update=update, batch=rates[-1], mean3=sum(rates[-3:]) / len(rates[-3:]),
-               grad=result.grad_norm, diff=result.logprob_abs_diff, clipped=result.clipped_share)  # fmt: skip
-        if update % arguments.every == 0 or update == arguments.updates:
-            after = evaluate(sampler, task)
-            report(seed=seed, update=update, cpu_per_update={k: v / update for k, v in spent.items()}, **after)
+        self.sampler.load(self.learner.export(), number)
+        spent = (sampled - started, trained - sampled, time.process_time() - trained)
+        self.seconds = {name: total + part for (name, total), part in zip(self.seconds.items(), spent, strict=True)}
+        liked = sum(score > 0 for score in scores) / len(scores)
+        return {"batch": liked, "grad": result.grad_norm, "diff": result.logprob_abs_diff}
+
+    def _rollout(self) -> list[Sample]:
+        return rollout(self.sampler, self.task, self.training.rollout_batch_size, self.rng, self.swapped)
+
+
+def run(arguments: argparse.Namespace, training: PolicyTraining, seed: int) -> None:
+    """Updates until the last one or until the held-out rate is reached; evaluations in between."""
+    torch.manual_seed(seed)
+    probe = Probe(arguments, training, seed)
+    report(seed=seed, update=0, **evaluate(probe.sampler, probe.task))
+    for number in range(1, arguments.updates + 1):
+        report(seed=seed, update=number, **probe.update(number))
+        if number % arguments.every == 0 or number == arguments.updates:
+            after = evaluate(probe.sampler, probe.task)
+            spent = {name: round(total / number, 2) for name, total in probe.seconds.items()}
+            report(seed=seed, update=number, cpu_per_update=spent, **after)
             if after["rate"] >= arguments.stop_at:
-                break
+                return
 
 
 def report(**fields: Any) -> None:
