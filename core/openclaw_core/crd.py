@@ -100,7 +100,8 @@ def spec_schema() -> Schema:
             _unchanged(where, "existingClaim"),
             _validation(
                 CelRule(
-                    "!has(self.size) || !has(oldSelf.size) || quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0",
+                    "!has(self.size) || !has(oldSelf.size) || "
+                    "quantity(self.size).compareTo(quantity(oldSelf.size)) >= 0",
                     f"{where}.size cannot shrink: a claim only grows",
                 )
             ),

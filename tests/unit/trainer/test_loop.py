@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from openclaw_core.config.policy_training import PolicyTraining
+from openclaw_core.config.policy_training import Checkpoint, PolicyTraining
 from openclaw_core.versions import BASE, Manifest
 from openclaw_core.wire import AckSamples, Sample
 from openclaw_trainer import step as step_module
@@ -320,3 +320,21 @@ async def test_released_versions_are_deleted_after_the_ack(
     newest: Manifest | None = Volume(site.root).newest()
     assert newest is not None and newest.number == 2
     assert not (site.root / "v1").exists()
+
+
+async def test_steps_since_the_last_checkpoint_are_reported_lost_and_numbers_go_on(
+    site: Site, store: SampleStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.training = site.training.model_copy(update={"checkpoint": Checkpoint(every_steps=2, keep=3)})
+    store.add(site.samples(16))
+    async with site.trainer() as loop:
+        await loop.start()
+        for _ in range(3):
+            await loop.one_batch()
+    async with site.trainer() as loop:
+        await loop.start()
+        assert (_state(loop).step, _state(loop).version) == (2, await site.announced())
+        await loop.one_batch()
+    assert (await site.announced()).startswith("4-")
+    assert "steps since the last checkpoint are lost" in caplog.text
+    assert set(store.trained) == set(range(16))
