@@ -6,7 +6,7 @@ CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/openclaw-training
 PY := .venv/bin/python
 UV := $(or $(shell command -v uv 2>/dev/null),.bootstrap/bin/uv)
 MEMBERS := core operator images/gateway images/judge images/trainer images/environment images/engine dev/cluster cli
-IMAGES := gateway judge trainer environment
+IMAGES := gateway judge environment
 PYTHON_DIRS := core operator images cli dev tests examples bench
 export UV_LINK_MODE ?= hardlink
 
@@ -53,22 +53,28 @@ env: .venv/.stamp ## Make .venv from the hashed development lock
 	.bootstrap/bin/pip install --quiet uv
 
 .venv/.stamp: requirements/dev.txt $(addsuffix /pyproject.toml,$(MEMBERS)) | $(UV)
-	test -x $(PY) || $(UV) venv --quiet --python "$$(command -v python3)" .venv
-	$(UV) pip sync --quiet --require-hashes --python $(PY) requirements/dev.txt
-	$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation $(addprefix --editable ./,$(MEMBERS))
-	touch $@
+	@test -x $(PY) || $(UV) venv --quiet --python "$$(command -v python3)" .venv
+	@echo "environment: installing requirements/dev.txt into .venv"
+	@$(UV) pip sync --quiet --require-hashes --python $(PY) requirements/dev.txt
+	@$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation $(addprefix --editable ./,$(MEMBERS))
+	@touch $@
 
 COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate \
 	--python-version 3.11 --custom-compile-command "make lock"
 
 .PHONY: lock
-lock: $(UV) ## Compile every hashed lock in requirements/ (LOCK_ARGS=--upgrade to move pins)
+lock: $(UV) ## Compile every hashed lock in requirements/ (LOCK_ARGS=--upgrade moves the pins)
 	$(COMPILE) $(LOCK_ARGS) pyproject.toml --group dev $(addsuffix /pyproject.toml,$(MEMBERS)) -o requirements/dev.txt
 	for image in $(IMAGES); do \
 	  $(COMPILE) $(LOCK_ARGS) core/pyproject.toml images/$$image/pyproject.toml -o requirements/$$image.txt; done
 	$(COMPILE) $(LOCK_ARGS) core/pyproject.toml operator/pyproject.toml -o requirements/operator.txt
-	$(COMPILE) $(LOCK_ARGS) requirements/torch.in -o requirements/torch.txt
+	# SGLang's pins lead: torch and trainer follow them, so that engine and trainer share a layer.
 	$(COMPILE) $(LOCK_ARGS) requirements/engine.in -o requirements/engine.txt
+	$(COMPILE) $(LOCK_ARGS) -c requirements/engine.txt requirements/torch.in -o requirements/torch.txt
+	$(COMPILE) $(LOCK_ARGS) -c requirements/torch.txt core/pyproject.toml images/trainer/pyproject.toml \
+	  -o requirements/trainer.txt
+	for whole in sglang uv quickstart; do \
+	  $(COMPILE) $(LOCK_ARGS) --no-deps requirements/$$whole.in -o requirements/$$whole.txt; done
 
 .PHONY: images
 images: env ## Build and push the images whose inputs changed
