@@ -19,7 +19,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from openclaw_core.config.policy_training import Lora, PolicyTraining
 from openclaw_core.wire import Sample, Sampling, Span
-from openclaw_environment.tasks import TASKS, PreferenceTask
+from openclaw_environment.tasks import TASKS
+from openclaw_environment.tasks.preference import PreferenceTask
 from openclaw_environment.tasks.reactions import judge_reaction, reaction
 from openclaw_trainer.advantage import RunningMean, advantages
 from openclaw_trainer.batch import lag

@@ -92,6 +92,9 @@ class TrainingLoop:
         await self._in_worker(parts.volume.sweep)
         if newest is not None:
             await self._announce(newest)
+            if newest.step > self._progress.step:
+                lost = {"resumed_step": self._progress.step, "published_step": newest.step}
+                log.warning("steps since the last checkpoint are lost (checkpoint.everySteps > 1)", extra=lost)
         if self._progress.step > (newest.step if newest else 0):
             await self._publish()
         if self._progress.consumed:
