@@ -209,12 +209,14 @@ class RunningTraining:
         assert not invented, f"called trained by the store, but in no step: {invented}"
 
 
-async def until(what: str, within_sec: float, missing: Callable[[], Awaitable[str | None]]) -> None:
+async def until(
+    what: str, within_sec: float, missing: Callable[[], Awaitable[str | None]], poll_sec: float = _POLL_SEC
+) -> None:
     """Ask `missing` until it answers None. AssertionError with `what` and its last answer when time is over."""
     deadline = time.monotonic() + within_sec
     while (words := await missing()) is not None:
         assert time.monotonic() < deadline, f"awaited {what} for {within_sec:.0f} s; {words}"
-        await asyncio.sleep(_POLL_SEC)
+        await asyncio.sleep(poll_sec)
 
 
 @asynccontextmanager

@@ -46,6 +46,27 @@ async def kill_container(_: RunningTraining, component: str, pod: Pod) -> None:
     kills.kill_container(pod.container_id)
 
 
+async def kill_container_in_a_hold(training: RunningTraining, component: str, pod: Pod) -> None:
+    """In the middle of a weight sync: submissions are paused, and engines are exchanging their weights."""
+
+    async def missing() -> str | None:
+        return "no hold was seen" if training.history.newest.hold is None else None
+
+    await until("a hold", 60, missing, poll_sec=0.003)
+    await kill_container(training, component, pod)
+
+
+async def kill_container_while_publishing(training: RunningTraining, component: str, pod: Pod) -> None:
+    """After the checkpoint that consumed a batch and before the store is told: the batch must not be trained again."""
+
+    async def missing() -> str | None:
+        phase = (await training.trainer_state()).phase
+        return None if phase == "publishing" else f"the trainer is {phase}"
+
+    await until("the trainer to publish", 60, missing, poll_sec=0.01)
+    await kill_container(training, component, pod)
+
+
 async def kill_sglang(training: RunningTraining, _: str, pod: Pod) -> None:
     await kills.signal_process(training.cluster, training.namespace, pod.name, "openclaw_engine.launch", signal.SIGKILL)
 
@@ -65,15 +86,15 @@ FAULTS = (
     Fault(names.JUDGE, delete_pod, 60),
     Fault(names.ENVIRONMENT, kill_container, 60),
     Fault(names.ENVIRONMENT, delete_pod, 90),
-    Fault(names.GATEWAY, kill_container, 60),
+    Fault(names.GATEWAY, kill_container_in_a_hold, 60),
     Fault(names.GATEWAY, delete_pod, 120),
-    Fault(OPERATOR, kill_container, 60),
+    Fault(OPERATOR, kill_container_in_a_hold, 60),
     Fault(OPERATOR, delete_pod, 60),
-    Fault(names.TRAINER, kill_container, 120),
+    Fault(names.TRAINER, kill_container_while_publishing, 180),
     Fault(names.TRAINER, delete_pod, 180),
-    Fault(names.ENGINE, kill_sglang, 180),
-    Fault(names.ENGINE, delete_pod, 180),
-    Fault(names.ENGINE, kill_container, 180),
+    Fault(names.ENGINE, kill_sglang, 300),
+    Fault(names.ENGINE, delete_pod, 300),
+    Fault(names.ENGINE, kill_container_in_a_hold, 300),
 )
 
 
