@@ -33,7 +33,8 @@ def _trouble(machine: Machine) -> m.Trouble | None:
     if machine.last_error and lease.attempt:
         return m.Trouble(Reason.SYNC_FAILED, f"the last sync reached no engine: {machine.last_error}")
     for uid, preparation in fleet.preparations.items():
-        if preparation.error is not None and fleet.version(uid) != preparation.version:
+        wanted = preparation.version in (machine.target(), lease.serving_version)
+        if wanted and preparation.error is not None and fleet.version(uid) != preparation.version:
             text = f"engine {fleet.name(uid)} cannot prepare {preparation.version}: {preparation.error}"
             return m.Trouble(Reason.PREPARE_FAILED, text)
     for uid, solo in fleet.solos.items():

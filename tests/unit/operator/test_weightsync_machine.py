@@ -308,6 +308,18 @@ def test_deleted_target_file_is_written_again() -> None:
     assert only(driver.tell(world), m.WriteTarget) == m.WriteTarget(OLD)
 
 
+def test_failed_preparation_is_a_trouble_only_while_that_version_is_wanted() -> None:
+    driver = Driver(engines=1)
+    driver.settle()
+    driver.publish(5)
+    driver.tell(m.PrepareEnded("e0", NEW, "manifest is missing"))
+    trouble = view(driver.machine).trouble
+    assert trouble == m.Trouble(Reason.PREPARE_FAILED, f"engine e0 cannot prepare {NEW}: manifest is missing")
+    driver.publish(6)
+    driver.agent("e0", NEWER)
+    assert view(driver.machine).trouble is None
+
+
 def test_holds_that_take_more_than_a_tenth_of_ten_minutes_degrade_the_sync() -> None:
     driver = Driver()
     driver.settle()
