@@ -97,8 +97,14 @@ class Reconciler:
             except BaseException:
                 self._fresh.discard(key)
                 raise
-        if state is not None:
+        if state is None:
+            return
+        try:
             await self._report(state)
+        except NotFoundError:
+            # Deleted while we worked: the next pass finds it gone and forgets it.
+            self.invalidate(key)
+            self._enqueue(key)
 
     async def _full_pass(self, key: Key) -> State | None:
         seen = await observe(self._kube, key)

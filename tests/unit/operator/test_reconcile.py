@@ -9,7 +9,9 @@ import aiohttp
 import pytest
 
 from openclaw_core import names
+from openclaw_core.wire import Stats
 from openclaw_operator.reconcile import Reconciler
+from openclaw_operator.telemetry import Telemetry
 from openclaw_operator.training import Key
 from tests.unit.operator.memory_kube import MemoryKube
 from tests.unit.operator.trainings import IMAGES, UID, body
@@ -215,6 +217,18 @@ async def test_new_training_of_the_same_name_starts_from_nothing() -> None:
         assert found.states[KEY] is not first
         owners = kube.objects[f"{DEPLOYMENTS}/demo-engine"]["metadata"]["ownerReferences"]
         assert [owner["uid"] for owner in owners] == ["another"]
+
+
+@pytest.mark.looptime
+async def test_training_deleted_in_the_middle_of_a_pass_fails_nothing() -> None:
+    kube = cluster()
+    async with reconciler(kube) as found:
+        await found.reconcile(KEY)
+        found.states[KEY].telemetry = Telemetry(stats=Stats(served=1))
+        del kube.objects[TRAINING]
+        await found.reconcile(KEY)
+        await found.reconcile(KEY)
+        assert found.states == {}
 
 
 @pytest.mark.looptime
