@@ -1,7 +1,7 @@
 """`make demo`: a real cluster, a policy that learns online from its users, a plain verdict.
 
-    bring_up ─▶ first served turn ─▶ examine ─▶ users talk ─▶ watch ⇄ look ─▶ users quiet ─▶ examine ─▶ accounts
-                                        observation: Lease watch, engines, trainer, users, gateway (read only)
+    bring_up ─▶ first served turn ─▶ examine ─▶ users talk, watch ⇄ users quiet, examine ─▶ accounts
+        observation: Lease watch, engines, trainer, users, gateway (read only)
 
 Ends with one JSON line; exit code 0 only when it learned. The cluster stays up, users are left stopped.
 """

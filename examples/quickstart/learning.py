@@ -78,12 +78,12 @@ class Learning:
         started = asyncio.get_running_loop().time()
         while True:
             move = await self._watch(started)
-            if move is Move.EXAMINE and await self._look() < RATE_WANTED:
-                continue
+            # Users wait while their answers are examined: one version answers everything, and twice as fast.
             await self._quieten(users)
-            await self._examine_after()
-            after = self.findings.after
-            if move is Move.STOP or (after is not None and after.rate >= RATE_WANTED):
+            rate = await self._examine()
+            if rate >= RATE_WANTED or move is Move.STOP:
+                self.findings.quality_after = await self._examiner.quality()
+                self._clock.say(f"{self.findings.quality_after:.0%} of the quality questions are answered correctly")
                 return
             self._clock.say("not there yet: users go on")
             self._seen.users = await users.start()
@@ -139,25 +139,15 @@ class Learning:
                     return move
                 await asyncio.sleep(_LOOK_EVERY_SEC)
 
-    async def _look(self) -> float:
-        """A look while users go on talking; it decides whether the real examination is worth stopping them."""
-        updates = len(self._seen.rates())
-        self._clock.say(f"the reward suggests it: asking the held-out questions after update {updates}")
-        rate = (await self._examiner.held_out()).rate
-        self.findings.looks.append((updates, rate))
-        self._clock.say(f"held-out rate {rate:.0%}")
-        return rate
-
-    async def _examine_after(self) -> None:
-        found = self.findings
+    async def _examine(self) -> float:
+        """Held-out rate of everything learned so far; the last examination is the one that counts."""
+        found, updates = self.findings, len(self._seen.rates())
+        self._clock.say(f"asking the held-out questions after update {updates}")
         await self._newest_served()
         found.after = await self._examiner.held_out()
-        found.quality_after = await self._examiner.quality()
         found.looks.append((len(self._seen.rates()), found.after.rate))
-        self._clock.say(
-            f"after: users would like {found.after.rate:.0%} of the held-out answers, "
-            f"{found.quality_after:.0%} of the quality questions are answered correctly"
-        )
+        self._clock.say(f"users would like {found.after.rate:.0%} of the held-out answers")
+        return found.after.rate
 
     async def _newest_served(self) -> None:
         """Until every whole batch is trained and its version served; bounded, since a sync may fail."""
