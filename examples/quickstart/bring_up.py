@@ -5,6 +5,7 @@ second demo starts from the base model.
 """
 
 import asyncio
+import contextlib
 import json
 import secrets
 import sys
@@ -98,6 +99,8 @@ class BringUp:
         namespace = self._options.namespace
         if await self._cluster.get("namespace", namespace):
             self._clock.say(f"removing the previous training (namespace {namespace})")
+            with contextlib.suppress(StepError):
+                await self._end_pods(namespace)
             await self._cluster.run_kubectl(
                 "delete", "namespace", namespace, "--wait=true", "--timeout=180s", timeout_sec=200
             )
@@ -109,6 +112,14 @@ class BringUp:
         self._clock.say(f"base model: a Job writes {self._options.model} to the weights volume")
         await waiting.until(self._clock, "the base model", 900, self._model_missing)
         self._clock.say("base model: there")
+
+    async def _end_pods(self, namespace: str) -> None:
+        """Pods first: a namespace that still has some is looked at again only after half their grace period."""
+        kinds = f"{names.PLURAL},deployments,jobs"
+        await self._cluster.run_kubectl("-n", namespace, "delete", kinds, "--all", "--wait=true", "--timeout=60s")
+        await self._cluster.run_kubectl(
+            "-n", namespace, "wait", "--for=delete", "pods", "--all", "--timeout=60s", timeout_sec=70
+        )
 
     async def _model_missing(self) -> str | None:
         job = await self._cluster.get("-n", self._options.namespace, "job", "prepare-model")
