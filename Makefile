@@ -28,6 +28,10 @@ test: env ## All tests: unit, contract, cluster, e2e (brings the cluster up itse
 test-slow: env cluster-up images ## The slow set: minutes of training in the cluster
 	$(PY) -m pytest tests -m slow
 
+.PHONY: bench
+bench: env cluster-up ## Measure: the weight sync's overhead beside a bare Lease patch, in one run
+	$(PY) -m bench.weight_sync
+
 .PHONY: check
 check: env ## Fast loop: format, lint, types, import contracts, generated files, unit tests
 	.venv/bin/ruff format --check $(PYTHON_DIRS)
