@@ -151,7 +151,8 @@ class Kube:
     ) -> AsyncIterator[tuple[str, Object]]:
         """Yield (ADDED|MODIFIED|DELETED|BOOKMARK, object) until the server closes the watch (≤ `timeout_sec`).
 
-        Raises GoneError when the resourceVersion is too old. Without one it starts with an ADDED per object.
+        Raises GoneError when the resourceVersion is too old. List first and start from the list's resourceVersion:
+        API servers on etcd before 3.5 refuse a watch without one.
         """
         params = _selectors(label_selector, field_selector)
         params |= {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_sec)}
