@@ -1,6 +1,5 @@
 """The weight sync on a real API server, with stand-in engines: two of them, one gateway, published by hand."""
 
-import statistics
 import time
 
 import pytest
@@ -108,24 +107,16 @@ def test_version_no_engine_can_load_in_time_is_given_up_and_the_next_one_served(
     until("no trouble is left", lambda: lab.condition(demo, "WeightSyncDegraded")["status"] == "False", 20)
 
 
-def test_overhead_of_the_window_is_small(lab: Lab, demo: str) -> None:
-    """Window minus the slowest engine's own update. The bound leaves room for a busy machine; the bench measures."""
-    overheads = []
-    for number in range(5, 15):
+@pytest.mark.slow
+@pytest.mark.usefixtures("demo")
+def test_old_versions_become_deletable_but_never_the_newest_two(lab: Lab) -> None:
+    for number in range(5, 9):
         publish(lab, version(number))
         until("it is served", lambda number=number: settled(lab, version(number)), 30)
-        last = lab.status(demo)["weights"]["lastSync"]
-        overheads.append(last["pauseMs"] - (last["engineMs"] or 0.0))
-    assert statistics.median(overheads) < 300, f"overheads in ms: {sorted(overheads)}"
-
-
-@pytest.mark.slow
-def test_old_versions_become_deletable_but_never_the_newest_two(lab: Lab, demo: str) -> None:
-    del demo
 
     def releasable() -> list[int]:
         notes = lab.get("lease", "demo-weight-sync")["metadata"]["annotations"]
         return [int(word) for word in notes[names.ANNOTATION_RELEASABLE].split()]
 
     until("old versions are released", releasable, 200, every=2.0)
-    assert max(releasable()) <= 12
+    assert max(releasable()) <= 6
