@@ -65,3 +65,11 @@ def test_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
     code, output = run(tmp_path, "kind: [\n")
     assert code == 1
     assert "t.yaml:2: not valid YAML or JSON" in output
+
+
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "examples").rglob("training*.yaml")), ids=lambda file: str(file.relative_to(ROOT))
+)
+def test_every_example_is_valid(file: Path) -> None:
+    result = CliRunner().invoke(main, ["validate", str(file)])
+    assert (result.exit_code, result.output) == (0, "1 valid\n")
