@@ -22,11 +22,7 @@ demo: env ## Main job: a real cluster, a policy that learns online, a plain verd
 test: env ## All tests: unit, contract, cluster, e2e (brings the cluster up itself)
 	$(PY) -m pytest tests/unit
 	$(MAKE) --no-print-directory cluster-up images
-	$(PY) -m pytest tests -m "(contract or cluster or e2e) and not slow and not faults"
-
-.PHONY: test-faults
-test-faults: env cluster-up images ## Kill every process of a running training, alone on the cluster
-	$(PY) -m pytest tests -m faults
+	$(PY) -m pytest tests -m "(contract or cluster or e2e) and not slow"
 
 .PHONY: test-slow
 test-slow: env cluster-up images ## The slow set: minutes of training in the cluster

@@ -256,7 +256,7 @@ async def running_training(namespace: str) -> AsyncIterator[RunningTraining]:
 
 
 def _training() -> manifests.Manifest:
-    """The quickstart's tiny training with small batches, a short pause and a checkpoint for each step."""
+    """The quickstart's tiny training with small batches, a short pause, a step for each batch, all checkpointed."""
     manifest = manifests.training("tiny", learning_rate=1e-5)
     spec: dict[str, Any] = manifest["spec"]
     spec["policyServing"]["pauseTimeoutSec"] = PAUSE_TIMEOUT_SEC
@@ -264,6 +264,8 @@ def _training() -> manifests.Manifest:
         "rolloutBatchSize": BATCH,
         "minBatch": BATCH,
         "maxHeadOffPolicyness": HEAD_OFF,
+        # Against a running mean a batch of equal scores is acked without a step; here every batch must make one.
+        "advantage": "none",
         "checkpoint": {"everySteps": 1, "keep": 100},
     }
     return manifest

@@ -20,7 +20,7 @@ from tests.e2e import kills
 from tests.e2e.lease_history import SeenHold
 from tests.e2e.running_training import OPERATOR, PAUSE_TIMEOUT_SEC, Pod, RunningTraining, running_training, until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.faults, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
 
 SLACK_SEC = 3.0
 """How late our own look may see the end of a pause on a machine with two busy cores."""

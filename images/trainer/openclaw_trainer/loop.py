@@ -162,6 +162,7 @@ class TrainingLoop:
             # Nothing to learn: the baseline remembers the batch, the weights and their version stay.
             self._progress = replace(self._progress, baseline=baseline)
             parts.state.count_batch("zero_advantage")
+            parts.state.count_samples("zero_advantage", len(ids))
             await self._ack(ids)
             return
         parts.state.numbers.phase = "training"

@@ -125,7 +125,8 @@ async def test_batch_without_any_advantage_is_acked_and_publishes_nothing(site: 
     async with site.trainer() as loop:
         await loop.start()
         await loop.one_batch()
-        state = _state(loop)
+        state, metrics = _state(loop), loop._parts.state.metrics()
+    assert b'openclawrl_trainer_samples_total{outcome="zero_advantage"} 4.0' in metrics
     assert store.trained == dict.fromkeys(range(4), str(BASE))
     assert (state.zero_advantage_batches, state.step, state.version, state.updates) == (1, 0, str(BASE), [])
     assert not (site.root / "v1").exists()
