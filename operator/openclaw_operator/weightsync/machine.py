@@ -15,18 +15,19 @@ content unknown, so it is read again before anything else.
 """
 
 from collections import deque
-from datetime import datetime, timedelta
-from itertools import pairwise
+from datetime import datetime
 
-from openclaw_core.leases import Hold, WeightSyncState, format_time
+from openclaw_core.leases import Hold, WeightSyncState
 from openclaw_core.status import LastSync
 from openclaw_core.versions import BASE
 from openclaw_core.wire import Paused
 from openclaw_operator.reasons import Reason
+from openclaw_operator.weightsync import failures, outcome
 from openclaw_operator.weightsync import model as m
 from openclaw_operator.weightsync import target as targets
-from openclaw_operator.weightsync.fleet import Fleet, error_of
+from openclaw_operator.weightsync.fleet import Fleet
 from openclaw_operator.weightsync.model import Phase
+from openclaw_operator.weightsync.retention import Retention
 
 
 class Machine:
@@ -40,12 +41,13 @@ class Machine:
         self.last_lease: WeightSyncState | None = None
         self.world: m.World | None = None
         self.fleet = Fleet()
+        self.retention = Retention(now)
         self.last_sync: LastSync | None = None
         self.last_error = ""
         self.holds: deque[tuple[float, float]] = deque()
         """(end, seconds) of recent holds."""
         self.now = now
-        self._started_at, self._wall = now, datetime.min
+        self._wall = datetime.min
         self._out: list[m.Action] = []
         self._resource_version = ""
         self._lease_busy, self._read_after = False, float("-inf")
@@ -54,7 +56,6 @@ class Machine:
         self._preparing_for = ""
         self._first_prepared_at: float | None = None
         self._run: m.HoldRun | None = None
-        self._recent_targets: deque[tuple[float, str]] = deque()
 
     # ------------------------------------------------------------ the two entries
 
@@ -183,7 +184,7 @@ class Machine:
             self._write_lease(lease.model_copy(update={"epoch": highest}))
             return
         target = targets.choose(lease, world.published, world.pinned)
-        if target != lease.serving_version and not self._must_wait(lease, target):
+        if target != lease.serving_version and not failures.wait_sec(lease, target, self._wall):
             if self._differing(target):
                 self.phase, self._preparing_for, self._first_prepared_at = Phase.PREPARING, target, None
                 self._preparing(world, lease)
@@ -243,8 +244,8 @@ class Machine:
         )
         self._run = m.HoldRun(epoch, target, seconds, self.now, self._wall, participants=participants)
         self.phase = Phase.PAUSING
-        self._remember(target, lease.serving_version)
-        attempt = lease.attempt if lease.target_version == target else 0
+        self.retention.remember((lease.serving_version, target), self.now)
+        attempt = failures.attempts(lease, target)
         update = {"hold": hold, "epoch": epoch, "target_version": target, "attempt": attempt}
         self._write_lease(lease.model_copy(update=update))
 
@@ -281,46 +282,16 @@ class Machine:
             self._write_lease(run.release)
 
     def _after_failure(self, lease: WeightSyncState, run: m.HoldRun) -> dict[str, object]:
-        version = run.version
         if not run.participants & self.fleet.pods.keys():
             return {}  # suspended, scaled down or lost in the middle: that says nothing about the version
-        attempt = (lease.attempt if lease.target_version == version else 0) + 1
-        if attempt >= m.HOLDS_UNTIL_BAD:
-            bad = (*(old for old in lease.bad_versions if old != version), version)[-16:]
-            return {"bad_versions": bad, "attempt": 0, "not_before": None}
-        wait = timedelta(seconds=m.FAILED_HOLD_RETRY_SEC * 2.0 ** (attempt - 1))
-        return {"attempt": attempt, "not_before": self._wall + wait}
+        return failures.after_failed_hold(lease, run.version, self._wall)
 
     def _released(self, run: m.HoldRun, *, ours: bool) -> None:
-        seconds = max(0.0, self.now - run.issued_at)
-        self.holds.append((self.now, seconds))
-        successes = run.successes()
-        whole = len(successes) == len(run.participants)
-        result = "Abandoned" if not ours else "Failed" if not successes else "Succeeded" if whole else "Partial"
-        slowest = max((answer.pause_sec for answer in successes.values()), default=None)
-        self.last_sync = LastSync.model_validate(
-            {
-                "epoch": run.epoch,
-                "version": run.version,
-                "started_at": format_time(run.issued_wall),
-                "pause_ms": round(seconds * 1000, 1),
-                "engine_ms": round(slowest * 1000, 1) if slowest is not None else None,
-                "result": result,
-            }
-        )
-        self.last_error = "" if successes else _first_error(run)
-        self._announce(run, result, seconds)
+        self.holds.append((self.now, run.seconds(self.now)))
+        self.last_sync = outcome.record(run, self.now, ours=ours)
+        self.last_error = outcome.first_error(run)
+        self._out.append(outcome.announcement(run, self.last_sync.result, self.now))
         self._back_to_idle()
-
-    def _announce(self, run: m.HoldRun, result: str, seconds: float) -> None:
-        pause = f"submissions paused {seconds * 1000:.0f} ms (epoch {run.epoch}{_parts(run, self.now)})"
-        if run.successes():
-            engines = f"{len(run.successes())}/{len(run.participants)} engines"
-            text = f"weights {run.version} served by {engines}; {pause}"
-            self._out.append(m.Announce("Normal", Reason.WEIGHT_SYNCED, text))
-            return
-        text = f"weights {run.version} reached no engine ({result}): {self.last_error}; {pause}"
-        self._out.append(m.Announce("Warning", Reason.WEIGHT_SYNC_FAILED, text))
 
     def _clear_foreign_hold(self, lease: WeightSyncState, hold: Hold) -> None:
         """A hold that no run of ours knows: an earlier process died in it. The higher epoch shuts its syncs out."""
@@ -332,7 +303,7 @@ class Machine:
 
     def _adopt(self, lease: WeightSyncState, target: str) -> None:
         """No engine has to change for this target: say so in one write."""
-        self._remember(target, lease.serving_version)
+        self.retention.remember((lease.serving_version, target), self.now)
         update = {
             "serving_version": target,
             "target_version": target,
@@ -385,26 +356,11 @@ class Machine:
     def _serving(self) -> str | None:
         return self.lease.serving_version if self.lease is not None else None
 
-    def _must_wait(self, lease: WeightSyncState, target: str) -> bool:
-        waiting = lease.not_before is not None and self._wall < lease.not_before
-        return waiting and lease.target_version == target
-
-    def _remember(self, target: str, serving: str | None) -> None:
-        self._recent_targets += [(self.now, version) for version in (serving, target) if version]
-
     def _releasable(self, lease: WeightSyncState, kept: set[str]) -> tuple[int, ...]:
-        """Numbers the trainer may delete: nothing that is served, aimed at, pinned, or was the target lately."""
         if self.world is None:
             return ()
-        while self._recent_targets and self.now - self._recent_targets[0][0] > m.KEEP_RECENT_SEC:
-            self._recent_targets.popleft()
-        recent = {version for _, version in self._recent_targets}
-        named = {lease.serving_version, lease.target_version, self.world.pinned}
-        wanted = targets.releasable(self.world.published, kept | recent | named | self.fleet.versions())
-        if self.now - self._started_at >= m.KEEP_RECENT_SEC:
-            return wanted
-        known = set(lease.releasable)  # what was the target before this process started is not remembered
-        return tuple(number for number in wanted if number in known)
+        in_use = {lease.serving_version, lease.target_version, self.world.pinned, *kept, *self.fleet.versions()}
+        return self.retention.releasable(self.world.published, in_use, lease.releasable, self.now)
 
     def _engine_deadline(self, run: m.HoldRun) -> float:
         return run.issued_at + run.duration_sec - m.RELEASE_MARGIN_SEC
@@ -424,16 +380,3 @@ class Machine:
 
     def _back_to_idle(self) -> None:
         self.phase, self._run = Phase.IDLE, None
-
-
-def _parts(run: m.HoldRun, now: float) -> str:
-    """Where the time of a hold went: writing it, gateways' word, engines, writing its end."""
-    if not (run.confirmed and run.updating_since):
-        return ""
-    moments = (run.issued_at, run.confirmed_at, run.updating_since, run.updated_at, now)
-    parts = [f"{(end - begin) * 1000:.0f}" for begin, end in pairwise(moments)]
-    return ": hold {}, gateways {}, engines {}, release {}".format(*parts)
-
-
-def _first_error(run: m.HoldRun) -> str:
-    return next((error_of(ended) for ended in run.results.values()), "no engine answered in time")

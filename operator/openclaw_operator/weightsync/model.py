@@ -284,6 +284,10 @@ class HoldRun:
     first_success_at: float | None = None
     release: WeightSyncState | None = None
 
+    def seconds(self, now: float) -> float:
+        """Length of the hold so far."""
+        return max(0.0, now - self.issued_at)
+
     def successes(self) -> Mapping[str, Synced]:
         """Engines that have the version, by pod uid."""
         found = {uid: ended.answer for uid, ended in self.results.items() if ended.answer is not None}
