@@ -273,7 +273,7 @@ class AgentState(Message):
     ready: bool
     paused: bool
     highest_epoch: int
-    phase: Literal["starting", "loading", "serving", "syncing", "failed"]
+    phase: Literal["starting", "waiting_for_model", "loading", "serving", "syncing", "failed"]
     sglang_version: str | None = None
     checksum: str | None = None
     """Digest over the engine's own weight checksums, from SGLang's /weights_checker."""
@@ -324,7 +324,7 @@ class Update(Message):
 class TrainerState(Message):
     """GET /state on `names.PORT_TRAINER`. `updates` holds the last 1000 optimizer steps, oldest first."""
 
-    phase: Literal["starting", "waiting", "training", "publishing", "failed"]
+    phase: Literal["starting", "waiting_for_model", "waiting", "training", "publishing", "failed"]
     step: int
     version: str
     trainer_epoch: int

@@ -113,13 +113,13 @@ def world(training: Training, seen: Observation) -> m.World:
 
 
 def sources(seen: Observation, gateway_token: str) -> Sources:
-    """Where to ask for telemetry: ready pods only."""
+    """Where to ask for telemetry: ready pods, and a trainer that is not ready yet, for it may say why."""
 
-    def ips(component: str) -> tuple[str, ...]:
-        pods = [pod for pod in seen.pods_of(component) if is_ready(pod)]
-        return tuple(pod["status"]["podIP"] for pod in pods if pod["status"].get("podIP"))
+    def ips(component: str, *, ready: bool = True) -> tuple[str, ...]:
+        pods = [pod for pod in seen.pods_of(component) if is_ready(pod) or not ready]
+        return tuple(pod["status"]["podIP"] for pod in pods if pod.get("status", {}).get("podIP"))
 
-    return Sources(ips(names.GATEWAY), ips(names.TRAINER), ips(names.JUDGE), gateway_token)
+    return Sources(ips(names.GATEWAY), ips(names.TRAINER, ready=False), ips(names.JUDGE), gateway_token)
 
 
 def _identity(pod: Object) -> tuple[str, str]:

@@ -34,6 +34,7 @@ class Reason(StrEnum):
     CONTAINER_CONFIG_FAILED = "ContainerConfigFailed"
     OUT_OF_MEMORY = "OutOfMemory"
     CRASH_LOOP = "CrashLoop"
+    MODEL_MISSING = "ModelMissing"
     ENDPOINT_FAILING = "EndpointFailing"
     TRAINER_FAILED = "TrainerFailed"
 

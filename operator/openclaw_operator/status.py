@@ -10,6 +10,7 @@ from typing import Any, Literal
 from openclaw_core import names
 from openclaw_core import status as out
 from openclaw_core.status import ConditionType, Phase
+from openclaw_core.wire import AgentState, TrainerState
 from openclaw_operator.apply import Fault
 from openclaw_operator.events import Event
 from openclaw_operator.pods import Cause, cause, is_current, is_ready
@@ -143,9 +144,7 @@ _GATES = (
 
 def _verdicts(facts: Facts) -> list[Verdict]:
     """In the order of ConditionType."""
-    serving = _worst(
-        ConditionType.SERVING_READY, facts, names.ENGINE, names.GATEWAY, say="engines and gateway are ready"
-    )
+    serving = _serving_ready(facts)
     judging = _judging(facts)
     environment = _environment(facts)
     training = _training(facts)
@@ -198,9 +197,26 @@ def _judging(facts: Facts) -> Verdict:
     asked = [judge for judge in facts.telemetry.judges if judge.counts.get("requests", 0) > 0]
     if verdict.status == "True" and asked and not any(judge.ok for judge in asked):
         words = next((judge.error for judge in asked if judge.error), "it does not answer")
-        text = f"the judge endpoint (spec.api.baseUrl) fails: {words}"
+        text = f"the judge endpoint (spec.api.baseUrl) fails: {words}; judging goes on by itself once it answers"
         return Verdict(ConditionType.JUDGING_READY, "False", Reason.ENDPOINT_FAILING, text)
     return verdict
+
+
+def _serving_ready(facts: Facts) -> Verdict:
+    verdict = _worst(
+        ConditionType.SERVING_READY, facts, names.ENGINE, names.GATEWAY, say="engines and gateway are ready"
+    )
+    engines = facts.sync.engines if facts.sync is not None else ()
+    states = [view.state for view in engines if view.state is not None]
+    return _without_model(verdict, names.ENGINE, states)
+
+
+def _without_model(verdict: Verdict, component: str, states: Sequence[AgentState | TrainerState]) -> Verdict:
+    """A process that only waits for its model has no fault of its own: say what it misses instead of `starting`."""
+    waits = next((state for state in states if state.phase == "waiting_for_model"), None)
+    if verdict.status != "False" or verdict.reason != Reason.STARTING or waits is None:
+        return verdict
+    return Verdict(verdict.type, "False", Reason.MODEL_MISSING, f"{component}: {waits.error}")
 
 
 def _environment(facts: Facts) -> Verdict:
@@ -215,7 +231,7 @@ def _training(facts: Facts) -> Verdict:
     if verdict.status == "True" and state is not None and state.phase == "failed":
         text = f"the trainer failed: {state.error or 'no reason given'}"
         return Verdict(ConditionType.TRAINING_READY, "False", Reason.TRAINER_FAILED, text)
-    return verdict
+    return _without_model(verdict, names.TRAINER, [state] if state is not None else [])
 
 
 def _worst(kind: ConditionType, facts: Facts, *components: str, say: str) -> Verdict:

@@ -12,6 +12,7 @@ import aiohttp
 from aiohttp import web
 
 from openclaw_core import logs, names, tasks, versions
+from openclaw_core.base_model import ModelMissingError
 from openclaw_core.config.components import ConfigError, EngineConfig
 from openclaw_engine import command, start
 from openclaw_engine.agent import Agent, EngineLostError
@@ -42,17 +43,17 @@ async def run(config: EngineConfig, token: str) -> None:
             target_file=target_file,
             metrics=metrics,
         )
-        sglang = _sglang(config, base, volume, target_file, admin_key)
+        sglang = _sglang(config, agent, base, volume, target_file, admin_key)
         loops = {"sglang": sglang, "agent": agent.run(), "watch": agent.watch()}
         async with _serving(make_app(agent, metrics, token)):
             await tasks.run_all(loops, stop=stop, grace_sec=_STOP_SEC)
 
 
 async def _sglang(
-    config: EngineConfig, base: command.Weights, volume: Volume, target_file: Path, admin_key: str
+    config: EngineConfig, agent: Agent, base: command.Weights, volume: Volume, target_file: Path, admin_key: str
 ) -> None:
     """Start SGLang on the first weights and stay with it; it ends with this loop."""
-    weights = await start.first_weights(base, volume, target_file)
+    weights = await start.first_weights(base, volume, target_file, agent.waits_for_model)
     arguments = command.arguments(config, weights)
     logger.info("starting SGLang", extra={"version": weights.version, "arguments": arguments})
     process = await SglangProcess.start(arguments, command.environment(config, os.environ), admin_key)
@@ -83,7 +84,7 @@ def main() -> None:
         raise ConfigError(f"environment variable {names.ENV_AGENT_TOKEN} is not set")
     try:
         asyncio.run(run(config, token))
-    except (ConfigError, start.ModelMissingError, SglangEndedError, EngineLostError, tasks.LoopEndedError) as error:
+    except (ConfigError, ModelMissingError, SglangEndedError, EngineLostError, tasks.LoopEndedError) as error:
         logger.error("the engine ends", extra={"error": str(error)})
         raise SystemExit(1) from error
 

@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Literal
 
 from openclaw_core import versions
 from openclaw_core.versions import VersionFormatError, WeightVersion
@@ -67,6 +68,7 @@ class Agent:
         self._server_version: str | None = None
         self._target: WeightVersion | None = None
         self._error: str | None = None
+        self._missing_model: str | None = None
         self._queue: asyncio.Queue[tuple[Sync, asyncio.Future[Synced]]] = asyncio.Queue(maxsize=1)
 
     # ------------------------------------------------------------ what the HTTP edge calls
@@ -83,11 +85,20 @@ class Agent:
             ready=self.ready,
             paused=self._exchange is not None and self._exchange.paused,
             highest_epoch=self._highest_epoch,
-            phase="starting" if not self.ready else "syncing" if self._exchange else "serving",
+            phase=self._phase(),
             sglang_version=self._server_version,
             checksum=self._loaded.checksum,
-            error=self._error,
+            error=self._missing_model or self._error,
         )
+
+    def _phase(self) -> Literal["starting", "waiting_for_model", "syncing", "serving"]:
+        if self._missing_model:
+            return "waiting_for_model"
+        return "starting" if not self.ready else "syncing" if self._exchange else "serving"
+
+    def waits_for_model(self, words: str | None) -> None:
+        """SGLang cannot start yet, because of `words`; None: it starts."""
+        self._missing_model = words
 
     async def prepare(self, request: Prepare) -> Prepared:
         """Check a version and warm the page cache; the engine keeps serving."""

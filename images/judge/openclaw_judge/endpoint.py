@@ -22,6 +22,7 @@ from openclaw_judge.state import JudgingState
 RETRIED_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _FIRST_BACKOFF_SEC = 0.5
 _MAX_WORDS = 300
+_KEY_FIELD = "spec.api.apiKeySecretRef"
 _KEY_LIKE = re.compile(r"\b(sk|pk|key|token)-[^\s\"',}]+|(?<=Bearer )[^\s\"',}]+", re.IGNORECASE)
 
 
@@ -141,7 +142,9 @@ def redact(text: str, key: str | None) -> str:
 def _refusal(status: int, headers: Mapping[str, str], text: str, key: str | None) -> EndpointError:
     words = redact(f"HTTP {status}: {_error_words(text)}", key)
     if status in (401, 403):
-        return EndpointError(words, refused_key=True)
+        return EndpointError(
+            f"{words.rstrip('.')}; put a key it takes into the Secret of {_KEY_FIELD}", refused_key=True
+        )
     return EndpointError(words, retry=status in RETRIED_STATUS, retry_after=retry_after(headers.get("Retry-After")))
 
 

@@ -53,6 +53,7 @@ def main() -> None:
     world = World.join(training.device)
     if world.rank > 0:
         _limit_threads()
+        asyncio.run(base_model.present(config.model, _weights_dir(), lambda _: None))
         follow(load(config, _weights_dir(), world), world)
         return
     token = os.environ.get(names.ENV_GATEWAY_TOKEN)
@@ -98,6 +99,7 @@ async def train(config: TrainerConfig, token: str, state: State, world: World) -
     weights, training = _weights_dir(), config.policy_training
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="torch", initializer=_limit_threads) as worker:
         try:
+            await base_model.present(config.model, weights, state.waits_for_model)
             async with announcer(config, weights) as announce, GatewayClient(config.gateway_url, token) as gateway:
                 learner = await asyncio.get_running_loop().run_in_executor(worker, load, config, weights, world)
                 parts = Parts(

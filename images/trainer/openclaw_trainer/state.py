@@ -10,7 +10,7 @@ from openclaw_core.versions import BASE
 from openclaw_core.wire import TrainerState, Update
 from openclaw_trainer.step import StepResult
 
-Phase = Literal["starting", "waiting", "training", "publishing", "failed"]
+Phase = Literal["starting", "waiting_for_model", "waiting", "training", "publishing", "failed"]
 _LAGS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 32)
 
 
@@ -47,6 +47,11 @@ class State:
             "openclawrl_train_lag_versions", "Lag of trained samples", buckets=_LAGS, registry=self.registry
         )
         self._seconds = Histogram("openclawrl_trainer_step_seconds", "Lease to ack of a step", registry=self.registry)
+
+    def waits_for_model(self, words: str | None) -> None:
+        """Nothing can be loaded yet, because of `words`; None: loading begins."""
+        self.numbers.phase = "waiting_for_model" if words else "starting"
+        self.numbers.error = words
 
     def snapshot(self) -> TrainerState:
         return TrainerState(**dataclasses.asdict(self.numbers), updates=list(self.updates))

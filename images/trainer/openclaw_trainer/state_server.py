@@ -14,7 +14,7 @@ def build(state: State) -> web.Application:
         return web.json_response({"ok": True})
 
     async def readyz(_: web.Request) -> web.Response:
-        ready = state.numbers.phase not in ("starting", "failed")
+        ready = state.numbers.phase not in ("starting", "waiting_for_model", "failed")
         return web.json_response({"phase": state.numbers.phase}, status=200 if ready else 503)
 
     async def metrics(_: web.Request) -> web.Response:

@@ -114,7 +114,10 @@ async def test_ask_with_a_refused_key_reports_the_endpoints_words_without_the_ke
     shown = state.snapshot()
     assert len(calls) == 1
     assert not shown.ok
-    assert shown.error == "HTTP 401: Incorrect API key provided: [redacted]. See docs."
+    assert shown.error == (
+        "HTTP 401: Incorrect API key provided: [redacted]. See docs"
+        "; put a key it takes into the Secret of spec.api.apiKeySecretRef"
+    )
 
 
 @pytest.mark.parametrize("body", ["<html>hello</html>", "[]", '{"choices": []}', '{"choices": [{"message": {}}]}'])

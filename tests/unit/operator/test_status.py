@@ -9,14 +9,15 @@ from openclaw_core import names
 from openclaw_core import status as out
 from openclaw_core.leases import Hold, WeightSyncState, parse_time
 from openclaw_core.status import ConditionType
-from openclaw_core.wire import JudgeState, Stats, TrainerState, Update
+from openclaw_core.wire import AgentState, JudgeState, Stats, TrainerState, Update
 from openclaw_operator.apply import Fault
+from openclaw_operator.events import Event
 from openclaw_operator.reasons import Reason
 from openclaw_operator.report import dump, merge_patch
 from openclaw_operator.secrets import Problem
 from openclaw_operator.status import ComponentFacts, Facts, Verdict, compute, events, mirrored
 from openclaw_operator.telemetry import Telemetry
-from openclaw_operator.weightsync.model import Phase, SyncView, Trouble
+from openclaw_operator.weightsync.model import EngineView, Phase, SyncView, Trouble
 from tests.unit.operator.trainings import pod
 
 EARLY, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
@@ -188,7 +189,37 @@ def test_judge_endpoint_that_fails_shows_its_words() -> None:
     judge = JudgeState(ok=False, error="401 wrong key", since=0.0, counts={"requests": 4})
     status = compute(facts(telemetry=Telemetry(judges=(judge,))))
     assert condition(status, ConditionType.JUDGING_READY) == ("False", "EndpointFailing")
-    assert status.message == "the judge endpoint (spec.api.baseUrl) fails: 401 wrong key"
+    assert status.message == (
+        "the judge endpoint (spec.api.baseUrl) fails: 401 wrong key; judging goes on by itself once it answers"
+    )
+
+
+MISSING = "spec.model.path: there is no /weights/base/config.json; put the model there, or correct the path"
+
+
+def agent_waiting() -> AgentState:
+    return AgentState(
+        version=None, target=None, ready=False, paused=False, highest_epoch=0, phase="waiting_for_model", error=MISSING
+    )
+
+
+def test_engine_that_waits_for_its_model_says_which_and_warns_once() -> None:
+    components = having(names.ENGINE, pods=[pod(names.ENGINE, revision="r1", ready=False)])
+    view = sync(engines=(EngineView("demo-engine-0", agent_waiting()),))
+    status = compute(facts(components=components, sync=view))
+    assert condition(status, ConditionType.SERVING_READY) == ("False", "ModelMissing")
+    assert (status.phase, status.message) == ("Starting", f"engine: {MISSING}")
+    warning = Event("Warning", "ModelMissing", f"ServingReady: engine: {MISSING}")
+    assert events(compute(facts(components=components)), status) == [warning]
+    assert events(status, compute(facts(components=components, sync=view, previous=status))) == []
+
+
+def test_trainer_that_waits_for_its_model_says_which() -> None:
+    components = having(names.TRAINER, pods=[pod(names.TRAINER, revision="r1", ready=False)])
+    state = TrainerState(phase="waiting_for_model", step=0, version="0-00000000", trainer_epoch=0, error=MISSING)
+    status = compute(facts(components=components, telemetry=Telemetry(trainer=state)))
+    assert condition(status, ConditionType.TRAINING_READY) == ("False", "ModelMissing")
+    assert status.message == f"trainer: {MISSING}"
 
 
 def test_judge_that_was_not_asked_yet_is_ready() -> None:
