@@ -32,7 +32,12 @@ class NotVisibleError(Exception):
 
 def kill_container(container_id: str) -> None:
     """SIGKILL to the container's first process, and by that to all of them. `container_id` is the bare hex id."""
-    os.kill(_first_process(container_id), signal.SIGKILL)
+    signal_container(container_id, signal.SIGKILL)
+
+
+def signal_container(container_id: str, number: signal.Signals) -> None:
+    """A signal to the container's first process, from the node."""
+    os.kill(_first_process(container_id), number)
 
 
 async def signal_process(cluster: Cluster, namespace: str, pod: str, word: str, number: signal.Signals) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,6 +137,22 @@ class RunningTraining:
         await until(f"an answer from {path}", 90, ask)
         return answer[0]
 
+    async def condition(self, kind: str) -> kube.Object:
+        """{} where the operator has not reported it yet."""
+        path = kube.path(names.API_VERSION, names.PLURAL, self.namespace, self.name)
+        conditions = (await self.objects.get(path)).get("status", {}).get("conditions", [])
+        return next((one for one in conditions if one["type"] == kind), {})
+
+    async def warnings(self, reason: str) -> list[kube.Object]:
+        """Warning events on the training with this reason."""
+        listed = await self.objects.list(kube.path("v1", "events", self.namespace))
+        wanted = (self.name, "Warning", reason)
+        return [
+            event
+            for event in listed["items"]
+            if (event["involvedObject"]["name"], event["type"], event["reason"]) == wanted
+        ]
+
     # ------------------------------------------------------------ acting
 
     async def apply(self, *objects: manifests.Manifest) -> None:
@@ -220,8 +236,11 @@ async def until(
 
 
 @asynccontextmanager
-async def running_training(namespace: str) -> AsyncIterator[RunningTraining]:
-    """Operator, base model, training and users, until its first version is served; everything goes afterwards."""
+async def running_training(namespace: str, **changes: dict[str, Any]) -> AsyncIterator[RunningTraining]:
+    """Operator, base model, training and users, until its first version is served; everything goes afterwards.
+
+    `changes`: fields of the spec's sections, by section.
+    """
     cluster = Cluster.from_environment()
     options = Options("tiny", "normal", None, 0, 0, namespace, None, None, None, build=False, out=Path())
     steps = bring_up.BringUp(cluster, Clock(), options, secrets.token_urlsafe(24))
@@ -229,7 +248,7 @@ async def running_training(namespace: str) -> AsyncIterator[RunningTraining]:
         stack.push_async_callback(_remove, cluster, namespace)
         await steps.cluster_and_images()
         await steps.operator_and_namespace()
-        manifest = _training()
+        manifest = _training(changes)
         name, history = str(manifest["metadata"]["name"]), LeaseHistory()
         await cluster.apply([manifest], namespace)
         client = kube.Kube.from_kubeconfig(cluster.parsed_kubeconfig(), cluster.context)
@@ -255,7 +274,7 @@ async def running_training(namespace: str) -> AsyncIterator[RunningTraining]:
         yield found
 
 
-def _training() -> manifests.Manifest:
+def _training(changes: Mapping[str, dict[str, Any]]) -> manifests.Manifest:
     """The quickstart's tiny training with small batches, a short pause, a step for each batch, all checkpointed."""
     manifest = manifests.training("tiny", learning_rate=1e-5)
     spec: dict[str, Any] = manifest["spec"]
@@ -268,6 +287,8 @@ def _training() -> manifests.Manifest:
         "advantage": "none",
         "checkpoint": {"everySteps": 1, "keep": 100},
     }
+    for section, fields in changes.items():
+        spec[section] = spec.get(section, {}) | fields
     return manifest
 
 
