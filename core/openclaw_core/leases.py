@@ -1,6 +1,7 @@
 """The two Leases of a training as values: parse what was read, render what is written.
 
-`<name>-weight-sync`: only the operator writes it. **Submissions are paused while it is held and not expired.**
+`<name>-weight-sync`: only the operator writes it. **Submissions are paused while it is held and not expired.** One
+annotation beside carries the admin's hold, which is written with the children and not by the sync.
 `<name>-published`: only the trainer writes it, the operator reads. Clocks stay outside: the hold's length is counted
 by whoever watches, from first sight, on a monotonic clock.
 """
@@ -8,7 +9,7 @@ by whoever watches, from first sight, on a monotonic clock.
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from openclaw_core import names
 from openclaw_core.versions import VersionFormatError, WeightVersion
@@ -30,6 +31,14 @@ class Hold(BaseModel):
 
     def expired(self, now: datetime) -> bool:
         return (now - self.acquired_at).total_seconds() >= self.duration_sec
+
+
+class SubmissionHold(BaseModel):
+    """The admin's hold of submissions, beside and independent of the weight sync's: until when and why."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    until: AwareDatetime
+    reason: str = Field(min_length=1)
 
 
 class WeightSyncState(BaseModel):
@@ -126,6 +135,22 @@ def render_weight_sync(state: WeightSyncState) -> dict[str, Any]:
             "leaseTransitions": state.epoch,
         },
     }
+
+
+def parse_submission_hold(lease: dict[str, Any]) -> SubmissionHold | None:
+    """The admin's hold in Lease `<name>-weight-sync`, past ones too. Raises LeaseFormatError."""
+    note = (lease.get("metadata", {}).get("annotations") or {}).get(names.ANNOTATION_HOLD)
+    if not note:
+        return None
+    try:
+        return SubmissionHold.model_validate_json(note)
+    except ValidationError as error:
+        raise LeaseFormatError(f"annotation {names.ANNOTATION_HOLD} is garbled: {error}") from error
+
+
+def render_submission_hold(hold: SubmissionHold) -> str:
+    """Value of the annotation."""
+    return hold.model_dump_json()
 
 
 def parse_published(lease: dict[str, Any]) -> Published:

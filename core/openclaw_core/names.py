@@ -35,6 +35,7 @@ ANNOTATION_BAD_VERSIONS = f"{GROUP}/bad-versions"
 ANNOTATION_RELEASABLE = f"{GROUP}/releasable"
 ANNOTATION_ATTEMPT = f"{GROUP}/attempt"
 ANNOTATION_NOT_BEFORE = f"{GROUP}/not-before"
+ANNOTATION_HOLD = f"{GROUP}/hold"
 
 GATEWAY = "gateway"
 ENGINE = "engine"

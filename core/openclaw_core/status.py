@@ -39,6 +39,7 @@ class ConditionType(StrEnum):
     WEIGHT_SYNC_PAUSED = "WeightSyncPaused"
     WEIGHT_SYNC_DEGRADED = "WeightSyncDegraded"
     DRIFT_HIGH = "DriftHigh"
+    SUBMISSIONS_HELD = "SubmissionsHeld"
     SUSPENDED = "Suspended"
 
 

@@ -120,8 +120,11 @@ def fingerprint(kind: str, live: Object) -> str:
     """Hash of the parts of a live object that we or a person could have written; status is nobody's drift."""
     metadata = live["metadata"]
     kept: Object = {key: metadata.get(key) for key in ("uid", "labels", "ownerReferences")}
-    if kind not in kinds.CONTENT_OF_OTHERS:
-        kept["annotations"] = metadata.get("annotations")
+    notes = metadata.get("annotations") or {}
+    if kind in kinds.CONTENT_OF_OTHERS:
+        kept["hold"] = notes.get(names.ANNOTATION_HOLD)
+    else:
+        kept["annotations"] = notes
         outside = ("metadata", "status", "kind", "apiVersion")
         kept["content"] = {key: value for key, value in live.items() if key not in outside}
     return digest(kept)

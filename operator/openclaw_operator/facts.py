@@ -8,6 +8,7 @@ from openclaw_core.config import components as configs
 from openclaw_core.status import ConditionType, TrainingStatus
 from openclaw_operator import status as statuses
 from openclaw_operator.apply import Fault
+from openclaw_operator.holds import HoldState
 from openclaw_operator.needs import wrong_api_key_env
 from openclaw_operator.observe import Observation
 from openclaw_operator.plan import Plan, desired_replicas, wanted_components
@@ -72,6 +73,7 @@ def status_facts(
     wanted: Plan,
     *,
     now: str,
+    hold_state: HoldState,
     resolution: Resolution,
     claim_problems: Sequence[str],
     faults: Sequence[Fault],
@@ -86,6 +88,8 @@ def status_facts(
         previous=previous_status(seen.body),
         invalid=wrong_env(training),
         suspend=spec.suspend,
+        hold=spec.policy_serving.hold,
+        hold_state=hold_state,
         environment_enabled=names.ENVIRONMENT in wanted_components(spec),
         endpoint=configs.public_url(training.name, training.namespace, spec.policy_serving),
         components=component_facts(training, seen, wanted),

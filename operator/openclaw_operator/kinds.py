@@ -49,4 +49,4 @@ BY_NAME = {kind.kind: kind for kind in (*APPLIED, POD, SECRET, TRAINING)}
 EVENTS = "events"
 EVENT_SOURCE = "openclaw-operator"
 CONTENT_OF_OTHERS = frozenset({LEASE.kind})
-"""Kinds whose annotations and spec have other writers; only labels and owner are ours."""
+"""Kinds whose annotations and spec have other writers; only labels, owner and the admin's hold are ours."""

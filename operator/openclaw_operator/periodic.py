@@ -1,4 +1,5 @@
-"""What happens by the clock: Secrets every 15 s, telemetry every 10 s, a full pass over everything every 10 minutes.
+"""What happens by the clock: Secrets every 15 s, telemetry every 10 s, a full pass over everything every 10 minutes,
+and the end of an admin's hold.
 
 Each training has its own phase (jitter), so a thousand of them spread evenly. Ticks once a second; every look is
 bounded by its own timeouts, and a training is looked at by one task at a time.
@@ -9,11 +10,13 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import aiohttp
 
 from openclaw_core.kube import KubeError
-from openclaw_operator import telemetry
+from openclaw_operator import holds, telemetry
+from openclaw_operator.holds import HoldState
 from openclaw_operator.reconcile import Reconciler, State
 from openclaw_operator.secrets import CHECK_EVERY_SEC
 from openclaw_operator.training import Key
@@ -28,6 +31,7 @@ class _Due:
     secrets: float
     telemetry: float
     resync: float
+    hold: HoldState = HoldState.NONE
     busy: bool = False
 
 
@@ -53,12 +57,20 @@ class Periodic:
             del self._due[uid]
         for uid, state in states.items():
             due = self._due.setdefault(uid, _first(now))
+            self._look_at_hold(state, due)
             if now >= due.resync:
                 due.resync = now + _spread(RESYNC_EVERY_SEC)
                 self._changed(state.key, True)
             if not due.busy and now >= min(due.secrets, due.telemetry):
                 due.busy = True
                 tasks.create_task(self._look(state, due, now))
+
+    def _look_at_hold(self, state: State, due: _Due) -> None:
+        """A hold begins with an edit and ends with time: the status then says so at once."""
+        hold = state.training.spec.policy_serving.hold if state.training is not None else None
+        seen, due.hold = due.hold, holds.state(hold, datetime.now(UTC))
+        if seen != due.hold:
+            self._changed(state.key, True)
 
     async def _look(self, state: State, due: _Due, now: float) -> None:
         try:

@@ -69,7 +69,7 @@ def plan(context: Context, blocked: frozenset[str]) -> Plan:
         *rbac.roles(training),
         *(config_map(context, workload) for workload in workloads),
         *storage.claims(training),
-        *leases.leases(training),
+        *leases.leases(training, context.hold),
         *services.services(training),
         *(deployment(context, workload) for workload in workloads if workload.component not in blocked),
     ]

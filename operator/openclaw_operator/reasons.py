@@ -40,6 +40,10 @@ class Reason(StrEnum):
 
     RUNNING = "Running"
     HELD = "Held"
+    ON_HOLD = "OnHold"
+    NOT_ON_HOLD = "NotOnHold"
+    HOLD_OVER = "HoldOver"
+    HOLD_TOO_LONG = "HoldTooLong"
     SYNCED = "Synced"
     PREPARE_FAILED = "PrepareFailed"
     SYNC_FAILED = "SyncFailed"

@@ -17,7 +17,7 @@ import aiohttp
 from openclaw_core import names
 from openclaw_core.kube import Kube, NotFoundError
 from openclaw_core.status import TrainingStatus
-from openclaw_operator import facts, kinds, tokens
+from openclaw_operator import facts, holds, kinds, tokens
 from openclaw_operator import status as statuses
 from openclaw_operator.apply import Applier, Fault, Memory
 from openclaw_operator.builders.storage import existing_claims
@@ -164,6 +164,7 @@ class Reconciler:
             needs=secret_needs(training.spec),
             secret_hashes=resolution.hashes,
             scaled_elsewhere=scaled_elsewhere(deployments),
+            hold=holds.enforced(training.spec.policy_serving.hold, datetime.now(UTC)),
         )
         state.plan = wanted = plan(context, self._blocked(state, training, resolution))
         state.faults = await self.applier.apply(wanted.children, seen.children, state.memory)
@@ -214,6 +215,7 @@ class Reconciler:
             seen,
             wanted,
             now=_now(),
+            hold_state=holds.state(training.spec.policy_serving.hold, datetime.now(UTC)),
             resolution=state.resolution or Resolution(),
             claim_problems=state.claim_problems,
             faults=state.faults,

@@ -5,14 +5,17 @@ Every condition has a fixed reason per state (`reasons.Reason`); `lastTransition
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC
 from typing import Any, Literal
 
 from openclaw_core import names
 from openclaw_core import status as out
+from openclaw_core.config.policy_serving import Hold
 from openclaw_core.status import ConditionType, Phase
 from openclaw_core.wire import AgentState, TrainerState
 from openclaw_operator.apply import Fault
 from openclaw_operator.events import Event
+from openclaw_operator.holds import HoldState
 from openclaw_operator.pods import Cause, cause, is_current, is_ready
 from openclaw_operator.reasons import Reason
 from openclaw_operator.secrets import Problem
@@ -61,6 +64,8 @@ class Facts:
     previous: out.TrainingStatus = field(default_factory=out.TrainingStatus)
     invalid: Verdict | None = None
     suspend: bool = False
+    hold: Hold | None = None
+    hold_state: HoldState = HoldState.NONE
     judging_wanted: bool = True
     environment_enabled: bool = False
     endpoint: str | None = None
@@ -76,13 +81,14 @@ def compute(facts: Facts) -> out.TrainingStatus:
     """The whole status. Without any change in the facts it equals the previous one."""
     verdicts = _verdicts(facts)
     ready = verdicts[0]
+    held = next(verdict for verdict in verdicts if verdict.type == ConditionType.SUBMISSIONS_HELD)
     phase = _phase(facts, {verdict.type: verdict for verdict in verdicts})
     blank = ComponentFacts(desired=0)
     found = {component: facts.components.get(component, blank) for component in names.COMPONENTS}
     return out.TrainingStatus(
         observed_generation=facts.generation,
         phase=phase,
-        message=ready.message or None,
+        message=ready.message or (held.message if held.status == "True" else None),
         endpoint=facts.endpoint or facts.previous.endpoint,
         serving=_serving(facts, found[names.ENGINE]),
         gateway=_component(found[names.GATEWAY]),
@@ -116,6 +122,7 @@ _SILENT = frozenset({ConditionType.READY, ConditionType.WEIGHT_SYNC_PAUSED})
 _BAD: Mapping[str, str] = {
     ConditionType.WEIGHT_SYNC_DEGRADED: "True",
     ConditionType.DRIFT_HIGH: "True",
+    ConditionType.SUBMISSIONS_HELD: "never",
     ConditionType.SUSPENDED: "never",
 }
 _CALM = frozenset(
@@ -158,6 +165,7 @@ def _verdicts(facts: Facts) -> list[Verdict]:
         _paused(facts.sync),
         _degraded(facts.sync),
         _drift(facts),
+        _held(facts),
         _suspended(facts),
     ]
     return [_ready(rest), *rest]
@@ -177,6 +185,9 @@ def _ready(rest: Sequence[Verdict]) -> Verdict:
 def _config(facts: Facts) -> Verdict:
     if facts.invalid is not None:
         return facts.invalid
+    if facts.hold_state == HoldState.TOO_LONG:
+        text = f"spec.policyServing.hold.until is {_until(facts)}, over 24 h ahead: not enforced; name a sooner time"
+        return Verdict(ConditionType.CONFIG_VALID, "False", Reason.HOLD_TOO_LONG, text)
     if facts.faults:
         text = "; ".join(fault.message for fault in facts.faults)
         return Verdict(ConditionType.CONFIG_VALID, "False", Reason.APPLY_FAILED, text)
@@ -317,6 +328,22 @@ def _drift(facts: Facts) -> Verdict:
         text = f"fresh samples differ by {drift:.3g} between engine and trainer (limit {DRIFT_LIMIT})"
         return Verdict(ConditionType.DRIFT_HIGH, "True", Reason.ABOVE_LIMIT, text)
     return Verdict(ConditionType.DRIFT_HIGH, "False", Reason.WITHIN_LIMIT)
+
+
+def _held(facts: Facts) -> Verdict:
+    if facts.invalid is not None and facts.hold is None:
+        return Verdict(ConditionType.SUBMISSIONS_HELD, "Unknown", Reason.INVALID_SPEC)
+    if facts.hold is not None and facts.hold_state == HoldState.IN_FORCE:
+        text = f"submissions are held until {_until(facts)}: {facts.hold.reason}"
+        return Verdict(ConditionType.SUBMISSIONS_HELD, "True", Reason.ON_HOLD, text)
+    if facts.hold_state == HoldState.OVER:
+        text = f"the hold ended at {_until(facts)}; spec.policyServing.hold can go"
+        return Verdict(ConditionType.SUBMISSIONS_HELD, "False", Reason.HOLD_OVER, text)
+    return Verdict(ConditionType.SUBMISSIONS_HELD, "False", Reason.NOT_ON_HOLD, "submissions are not on hold")
+
+
+def _until(facts: Facts) -> str:
+    return facts.hold.until.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if facts.hold is not None else "not set"
 
 
 def _suspended(facts: Facts) -> Verdict:

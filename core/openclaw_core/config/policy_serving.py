@@ -1,9 +1,8 @@
 """`spec.policyServing`: engines and the gateway in front of them."""
 
-from datetime import datetime
 from typing import Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from openclaw_core.config.base import OpenObject, Resources, SecretKeyRef, Section
 
@@ -38,9 +37,12 @@ class Gateway(Section):
 
 
 class Hold(Section):
-    """A lasting pause of submissions on an admin's word."""
+    """A lasting pause of submissions on an admin's word: 503 `submission_held`. Rolls no pod."""
 
-    until: datetime = Field(description="End of the hold, at most 24 h after it is set.")
+    until: AwareDatetime = Field(
+        description="End of the hold, with a time zone, at most 24 h ahead. Past: no hold. Later than that: refused in "
+        "status (HoldTooLong) and not enforced."
+    )
     reason: str = Field(min_length=1, max_length=200, description="Shown to clients and in status.")
 
 

@@ -184,7 +184,7 @@ class Chat:
                     await self._reply(turn, call, send)
         except errors.ApiError as error:
             # Never sent, or refused by the engine as the client's mistake: it was no turn.
-            unsent = error.code == "paused" or error.status < 500
+            unsent = error.code in errors.NEVER_SENT or error.status < 500
             await self._end(turn, None if unsent else Drop.UPSTREAM_ERROR)
             count = self._metrics.refused if unsent else self._metrics.answered
             count(error.code or str(error.status))

@@ -9,12 +9,19 @@ from typing import Any
 
 import orjson
 
+LONGEST_RETRY_AFTER_SEC = 120
+"""openai-python waits for no longer Retry-After."""
+NEVER_SENT = frozenset({"paused", "submission_held"})
+"""Codes of a 503 that no engine has seen the request of."""
 PAUSED_MESSAGE = "submission paused for weight update"
 ENDPOINTS = "POST /v1/chat/completions, GET /v1/models, GET /v1/models/{id}"
 
 
 class ApiError(Exception):
-    """One refusal. `retry_after_sec` becomes a Retry-After header, in whole seconds."""
+    """One refusal. `retry_after_sec` becomes a Retry-After header, in whole seconds.
+
+    `should_retry` False tells the official clients not to try again by themselves, whatever the status.
+    """
 
     def __init__(
         self,
@@ -25,16 +32,18 @@ class ApiError(Exception):
         code: str | None = None,
         param: str | None = None,
         retry_after_sec: int | None = None,
+        should_retry: bool = True,
     ) -> None:
         super().__init__(message)
         self.status, self.message, self.kind, self.code = status, message, kind, code
-        self.param, self.retry_after_sec = param, retry_after_sec
+        self.param, self.retry_after_sec, self.should_retry = param, retry_after_sec, should_retry
 
     def body(self) -> dict[str, Any]:
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
     def headers(self) -> dict[str, str]:
-        return {} if self.retry_after_sec is None else {"Retry-After": str(self.retry_after_sec)}
+        found = {} if self.retry_after_sec is None else {"Retry-After": str(self.retry_after_sec)}
+        return found if self.should_retry else found | {"x-should-retry": "false"}
 
     def frame(self) -> bytes:
         """The same as an event, for a stream that has begun."""
@@ -47,6 +56,18 @@ def unauthorized(message: str) -> ApiError:
 
 def paused(retry_after_sec: int) -> ApiError:
     return ApiError(503, PAUSED_MESSAGE, kind="server_error", code="paused", retry_after_sec=retry_after_sec)
+
+
+def held(until: str, reason: str, remaining_sec: float) -> ApiError:
+    """The admin's hold. One longer than clients wait by themselves is said at once instead of after their retries."""
+    return ApiError(
+        503,
+        f"submissions are held until {until}: {reason}",
+        kind="server_error",
+        code="submission_held",
+        retry_after_sec=max(1, int(remaining_sec)),
+        should_retry=remaining_sec <= LONGEST_RETRY_AFTER_SEC,
+    )
 
 
 def bad_request(param: str | None, message: str, *, status: int = 400, code: str = "invalid_value") -> ApiError:

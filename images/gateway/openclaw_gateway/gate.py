@@ -1,12 +1,16 @@
-"""The pause as the request path meets it: refuse, or wait, and let nothing depart while it is on.
+"""Pause and hold as the request path meets them: refuse, or wait, and let nothing depart while one is on.
 
-Fed by the Lease watch and by the operator's post, whichever comes first; decides nothing itself (`pause` does).
+Fed by the Lease watch and by the operator's post, whichever comes first; decides nothing itself (`pause` and
+`admin_hold` do). The admin's hold refuses always; for the end of a weight sync requests may wait.
 """
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime
 
+from openclaw_core.leases import SubmissionHold
 from openclaw_gateway import errors
+from openclaw_gateway.admin_hold import AdminHold
 from openclaw_gateway.departures import Departure, Departures
 from openclaw_gateway.pause import Pause
 
@@ -17,6 +21,7 @@ class Gate:
     def __init__(self, *, holds_requests: bool, now: Callable[[], float]) -> None:
         self.pause = Pause()
         self.departures = Departures()
+        self.admin_hold: AdminHold | None = None
         self._holds_requests, self._now = holds_requests, now
         self._on_change: Callable[[], None] = lambda: None
         self._released = asyncio.Event()
@@ -38,7 +43,16 @@ class Gate:
         if not self.is_on():
             self._released.set()
 
+    def hold_submissions(self, hold: SubmissionHold | None, wall: datetime) -> None:
+        """The admin's hold, or none (any more). `wall` is the time by the clock that `until` means."""
+        self.admin_hold = AdminHold.seen(hold, wall, self._now()) if hold is not None else None
+
+    def held_sec(self) -> float:
+        """Seconds of the admin's hold left; 0 without one."""
+        return self.admin_hold.remaining(self._now()) if self.admin_hold is not None else 0.0
+
     def is_on(self) -> bool:
+        """A weight sync pauses submissions."""
         return self.pause.is_on(self._now())
 
     def refusal(self) -> errors.ApiError:
@@ -46,15 +60,21 @@ class Gate:
 
     async def enter(self) -> None:
         """Pass, or raise ApiError 503; or wait for the end of the pause, which its expiry bounds."""
+        self._refuse_held()
         while self.is_on():
             if not self._holds_requests:
                 raise self.refusal()
             await self._over()
+            self._refuse_held()
 
     async def depart(self) -> Departure:
         """The last check before a request is sent. ApiError 503 when a pause began since `enter`."""
         await self.enter()
         return self.departures.enter()
+
+    def _refuse_held(self) -> None:
+        if self.admin_hold is not None and self.held_sec() > 0:
+            raise self.admin_hold.refusal(self._now())
 
     async def _over(self) -> None:
         try:

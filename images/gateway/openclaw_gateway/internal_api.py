@@ -132,6 +132,7 @@ def _rest(
             {
                 "paused": gate.is_on(),
                 "pause_remaining_sec": gate.pause.remaining(now()),
+                "held_sec": gate.held_sec(),
                 "epoch": gate.pause.epoch,
                 "serving_version": gate.pause.serving_version,
                 "unsent": gate.departures.unsent,

@@ -1,4 +1,4 @@
-"""Watches Lease `<name>-weight-sync` and tells the gate: a hold, or its release.
+"""Watches Lease `<name>-weight-sync` and tells the gate: a pause or its release, and the admin's hold.
 
 The gateway may list and watch this one Lease by its name and no other. A watch that breaks starts again with a backoff
 of 0.1–10 s; without the API server the last word stands until it expires on our own clock.
@@ -55,9 +55,19 @@ class LeaseWatch:
 
     def seen(self, lease: dict[str, Any], now: datetime) -> None:
         """Pass one state of the Lease on. Raises LeaseFormatError."""
+        self._gate.hold_submissions(_submission_hold(lease), now)
         state = leases.parse_weight_sync(lease)
         if state.hold is not None:
             age_sec = (now - state.hold.acquired_at).total_seconds()
             self._gate.hold(state.hold.epoch, state.hold.duration_sec, age_sec)
         else:
             self._gate.release(state.epoch, state.serving_version)
+
+
+def _submission_hold(lease: dict[str, Any]) -> leases.SubmissionHold | None:
+    """A garbled one is no hold, and must not keep the pauses beside it from being seen."""
+    try:
+        return leases.parse_submission_hold(lease)
+    except leases.LeaseFormatError as error:
+        _log.warning("the admin's hold is ignored: %s", error)
+        return None

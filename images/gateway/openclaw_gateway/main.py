@@ -189,7 +189,7 @@ async def _scrape(parts: Gateway) -> bytes:
         stats = await parts.store.stats(parts.metrics.refusals)
     except StoreUnavailableError:
         stats = None
-    return parts.metrics.render(stats, paused=parts.gate.is_on())
+    return parts.metrics.render(stats, paused=parts.gate.is_on(), held_sec=parts.gate.held_sec())
 
 
 def server(app: object, host: str, port: int, *, drain_sec: int = 1) -> uvicorn.Server:

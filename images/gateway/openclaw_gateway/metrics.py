@@ -27,6 +27,7 @@ class Metrics:
             f"{prefix}_engine_seconds", "Seconds a request took.", buckets=_BUCKETS, registry=self.registry
         )
         self._paused = Gauge(f"{prefix}_paused", "1 while submissions are paused.", registry=self.registry)
+        self._held = Gauge(f"{prefix}_held_seconds", "Seconds of the admin's hold left.", registry=self.registry)
         self._turns = Gauge("openclawrl_turns", "Turns by state or outcome.", ["state"], registry=self.registry)
         self._capacity = Gauge("openclawrl_capacity", "Turns that may be admitted.", registry=self.registry)
 
@@ -47,9 +48,10 @@ class Metrics:
             self._in_flight.dec()
             self._seconds.observe(time.monotonic() - began)
 
-    def render(self, stats: wire.Stats | None, *, paused: bool) -> bytes:
+    def render(self, stats: wire.Stats | None, *, paused: bool, held_sec: float) -> bytes:
         """The text format; the store's numbers are read for each scrape."""
         self._paused.set(1 if paused else 0)
+        self._held.set(held_sec)
         if stats is not None:
             self._capacity.set(stats.capacity)
             for state, many in _turns_by_state(stats).items():

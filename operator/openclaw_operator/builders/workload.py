@@ -14,6 +14,7 @@ from typing import Any
 from openclaw_core import names
 from openclaw_core.config.base import Resources
 from openclaw_core.config.components import ComponentConfig
+from openclaw_core.leases import SubmissionHold
 from openclaw_operator.builders import metadata
 from openclaw_operator.builders.pod_template import merged
 from openclaw_operator.images import Images
@@ -35,6 +36,8 @@ class Context:
     """By component: hash over uid and resourceVersion of the Secrets it uses; absent when it uses none."""
     scaled_elsewhere: frozenset[str] = frozenset()
     """Components whose Deployment an autoscaler scales: their `replicas` is not ours."""
+    hold: SubmissionHold | None = None
+    """The admin's hold, if gateways are to know of one."""
 
 
 @dataclass(frozen=True)

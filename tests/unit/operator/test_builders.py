@@ -153,8 +153,8 @@ def test_claims_outlive_the_training_when_storage_is_retained() -> None:
 
 
 def test_leases_name_nothing_of_their_content() -> None:
-    assert all(set(lease) == {"apiVersion", "kind", "metadata"} for lease in leases(training()))
-    assert all("annotations" not in lease["metadata"] for lease in leases(training()))
+    assert all(set(lease) == {"apiVersion", "kind", "metadata"} for lease in leases(training(), None))
+    assert all("annotations" not in lease["metadata"] for lease in leases(training(), None))
 
 
 def test_internal_secret_holds_two_different_tokens() -> None:
