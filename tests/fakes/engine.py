@@ -13,6 +13,7 @@ wait; `/ready` is 503 while paused; an update overwrites model path and served n
 
 import asyncio
 import hashlib
+import json
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -117,6 +118,8 @@ class FakeEngine:
         app.add_routes(
             [
                 web.post("/v1/chat/completions", self._chat),
+                web.post("/v1/completions", self._completions),
+                web.post("/v1/tokenize", self._tokenize),
                 web.get("/v1/models", self._models),
                 web.get("/model_info", self._model_info),
                 web.get("/server_info", self._server_info),
@@ -154,12 +157,37 @@ class FakeEngine:
         finally:
             self.running.pop(run.rid, None)
 
+    async def _completions(self, request: web.Request) -> web.StreamResponse:
+        """A text completion: one chunk with everything, so far as the gateway cares."""
+        body = await request.json()
+        self.requests.append(body)
+        text = self.reply(body) if callable(self.reply) else self.reply
+        choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": "stop", "matched_stop": replies.EOS}
+        reply = {
+            "id": body["rid"],
+            "object": "text_completion",
+            "created": 0,
+            "model": body["model"],
+            "choices": [choice],
+        }
+        if not body.get("stream"):
+            return web.json_response(reply)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        await response.prepare(request)
+        await response.write(b"data: " + json.dumps(reply).encode() + b"\n\ndata: [DONE]\n\n")
+        return response
+
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        ids = replies.prompt_ids((await request.json())["messages"])
+        return web.json_response({"tokens": ids, "count": len(ids), "max_model_len": 4096})
+
     def _begin(self, body: Json) -> replies.Generation:
         text = self.reply(body) if callable(self.reply) else self.reply
-        tokens = [*(ord(character) for character in text), replies.EOS]
+        said = replies.pieces(text)
+        tokens = [*(ord(piece.character) for piece in said), replies.EOS]
         limit = body.get("max_completion_tokens") or body.get("max_tokens") or len(tokens)
         rid = body.get("rid") or uuid.uuid4().hex
-        run = replies.Generation(rid, body, replies.prompt_ids(body["messages"]), tokens, limit)
+        run = replies.Generation(rid, body, replies.prompt_ids(body["messages"]), tokens, limit, said=said)
         self.running[run.rid] = run
         return run
 

@@ -1,14 +1,16 @@
 """What the fake engine answers to a chat, in SGLang 0.5.23's shapes.
 
+A reply may hold `<think>…</think>` (becomes reasoning_content) and `<call>name {json}</call>` (becomes a tool call).
 A token is one character of the reply and its id is the character's code point, so a test can decode ids by eye; the
 last token of a finished reply is EOS (id 0). Log probabilities are a fixed function of id and position.
 """
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 EOS = 0
 Json = dict[str, Any]
@@ -30,6 +32,35 @@ def logprob(token: int, position: int) -> float:
     return -((token * 7 + position * 3) % 19 + 1) / 10
 
 
+@dataclass(frozen=True)
+class Piece:
+    """One token's part of the answer: text, reasoning, or arguments of a call (its name comes with the first)."""
+
+    kind: Literal["content", "reasoning", "call"]
+    character: str
+    call: int = 0
+    name: str | None = None
+
+
+_MARKUP = re.compile(r"<think>(?P<think>.*?)</think>|<call>(?P<name>\w+) (?P<arguments>.*?)</call>", re.DOTALL)
+
+
+def pieces(text: str) -> list[Piece]:
+    """A reply with markup, token by token."""
+    found: list[Piece] = []
+    calls = at = 0
+    for match in _MARKUP.finditer(text):
+        found += [Piece("content", character) for character in text[at : match.start()]]
+        if match["name"] is None:
+            found += [Piece("reasoning", character) for character in match["think"]]
+        else:
+            for number, character in enumerate(match["arguments"]):
+                found.append(Piece("call", character, calls, match["name"] if number == 0 else None))
+            calls += 1
+        at = match.end()
+    return found + [Piece("content", character) for character in text[at:]]
+
+
 @dataclass
 class Generation:
     """One running request: grows token by token, remembers which version sampled each token."""
@@ -43,6 +74,7 @@ class Generation:
     versions: list[str] = field(default_factory=list)
     aborted: bool = False
     retractions: int = 0
+    said: list[Piece] = field(default_factory=list)
 
     def advance(self, version: str) -> None:
         self.output.append(self.reply[len(self.output)])
@@ -52,13 +84,38 @@ class Generation:
     def finish_reason(self) -> Json | None:
         if self.output and self.output[-1] == EOS:
             return {"type": "stop", "matched": EOS}
+        if (stop := self._stopped()) is not None:
+            return {"type": "stop", "matched": stop}
         if len(self.output) >= self.limit:
             return {"type": "length", "length": self.limit}
         return {"type": "abort", "message": "Aborted"} if self.aborted else None
 
+    def _stopped(self) -> str | None:
+        """The stop string just met. (SGLang leaves it out of the text; streamed character by character it is in.)"""
+        stops = self.body.get("stop") or []
+        every = [stops] if isinstance(stops, str) else stops
+        return next((stop for stop in every if stop and self.text.endswith(stop)), None)
+
     @property
     def text(self) -> str:
-        return "".join(chr(token) for token in self.output if token != EOS)
+        return "".join(piece.character for piece in self.spoken("content"))
+
+    def spoken(self, kind: str) -> list[Piece]:
+        """The pieces of a kind that were generated so far."""
+        pieces = self.said or [Piece("content", chr(token)) for token in self.output if token != EOS]
+        return [piece for piece in pieces[: len(self.output)] if piece.kind == kind]
+
+    def tool_calls(self) -> list[Json] | None:
+        calls: dict[int, Json] = {}
+        for piece in self.spoken("call"):
+            call = calls.setdefault(piece.call, tool_call(piece.call, piece.name))
+            call["function"]["arguments"] += piece.character
+        return list(calls.values()) or None
+
+    @property
+    def reason_word(self) -> Any:
+        reason = (self.finish_reason or {}).get("type")
+        return "tool_calls" if reason == "stop" and self.spoken("call") else reason
 
     def spans(self) -> list[Json]:
         """`weight_versions` of meta_info: [start, end) of the output per version, in order."""
@@ -116,11 +173,17 @@ def _logprob_entry(token: int, position: int) -> Json:
 def completion(run: Generation, version: str) -> Json:
     """Body of a non-streaming chat reply."""
     body, reason = run.body, run.finish_reason or {}
+    thoughts = "".join(piece.character for piece in run.spoken("reasoning")) or None
     choice: Json = {
         "index": 0,
-        "message": {"role": "assistant", "content": run.text, "reasoning_content": None, "tool_calls": None},
+        "message": {
+            "role": "assistant",
+            "content": run.text,
+            "reasoning_content": thoughts,
+            "tool_calls": run.tool_calls(),
+        },
         "logprobs": run.logprobs(0, len(run.output)),
-        "finish_reason": reason.get("type"),
+        "finish_reason": run.reason_word,
         "matched_stop": reason.get("matched"),
     }
     if body.get("return_token_ids") or body.get("return_prompt_token_ids"):
@@ -152,15 +215,33 @@ def first_chunk(run: Generation) -> bytes:
 
 def token_chunk(run: Generation, position: int) -> bytes:
     """Text and logprobs of one token; EOS has logprobs and no content key, as SGLang with a parser sends it."""
-    token = run.output[position]
-    delta = {"reasoning_content": None} | ({} if token == EOS else {"content": chr(token)})
+    delta: Json = {"reasoning_content": None}
+    if run.output[position] != EOS:
+        delta |= _delta(run.said[position] if run.said else Piece("content", chr(run.output[position])))
     return _chunk(run, delta, logprobs=run.logprobs(position, position + 1))
+
+
+def tool_call(number: int, name: str | None) -> Json:
+    """As SGLang sends it: id and name once, then null."""
+    id_ = None if name is None else f"call_{number}"
+    return {"id": id_, "index": number, "type": "function", "function": {"name": name, "arguments": ""}}
+
+
+def _delta(piece: Piece) -> Json:
+    if piece.kind == "content":
+        return {"content": piece.character}
+    if piece.kind == "reasoning":
+        return {"reasoning_content": piece.character}
+    call = tool_call(piece.call, piece.name)
+    call["function"]["arguments"] = piece.character
+    return {"tool_calls": [call]}
 
 
 def closing_chunks(run: Generation, *, with_ids: bool) -> Iterator[bytes]:
     """Finish, then sglext, then usage, then [DONE], as the body asked."""
     reason = run.finish_reason or {}
-    yield _chunk(run, {"reasoning_content": None}, finish_reason=reason.get("type"), matched_stop=reason.get("matched"))
+    matched = reason.get("matched")
+    yield _chunk(run, {"reasoning_content": None}, finish_reason=run.reason_word, matched_stop=matched)
     if with_ids and (extension := sglext(run)):
         yield _event(_envelope(run, "chat.completion.chunk", []) | {"usage": None, "sglext": extension})
     if (run.body.get("stream_options") or {}).get("include_usage"):
@@ -185,7 +266,9 @@ def _envelope(run: Generation, kind: str, choices: list[Json]) -> Json:
 
 def _chunk(run: Generation, delta: Json, **choice: Any) -> bytes:
     fields = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None, "matched_stop": None} | choice
-    return _event(_envelope(run, "chat.completion.chunk", [fields]))
+    options = run.body.get("stream_options") or {}
+    usage = {"usage": run.usage()} if options.get("continuous_usage_stats") else {}
+    return _event(_envelope(run, "chat.completion.chunk", [fields]) | usage)
 
 
 def _event(body: Json) -> bytes:

@@ -1,5 +1,6 @@
 """The few lines of ASGI the hot route needs: headers, a bounded body, an answer, the client's going."""
 
+import uuid
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -19,6 +20,12 @@ class ClientGoneError(Exception):
 
 def headers_of(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def request_id(headers: Mapping[str, str]) -> str:
+    """The client's own x-request-id if a header may carry it back, else a new one."""
+    given = headers.get("x-request-id", "")
+    return given if given and len(given) <= 128 and given.isascii() and given.isprintable() else uuid.uuid4().hex
 
 
 async def read_body(receive: Receive) -> bytes:
@@ -57,7 +64,3 @@ async def json_answer(send: Send, status: int, payload: Any, headers: Mapping[st
     data = payload if isinstance(payload, bytes) else orjson.dumps(payload)
     await start(send, status, {"content-type": "application/json", "content-length": str(len(data))} | dict(headers))
     await body(send, data, more=False)
-
-
-async def error_answer(send: Send, error: errors.ApiError, headers: Mapping[str, str]) -> None:
-    await json_answer(send, error.status, error.body(), dict(headers) | error.headers())

@@ -12,18 +12,25 @@ def bearer(headers: Mapping[str, str]) -> str | None:
     return token.strip() if scheme.lower() == "bearer" and token.strip() else None
 
 
+def given_keys(headers: Mapping[str, str]) -> list[str]:
+    """The keys a client sends: OpenAI's clients a bearer token, Anthropic's x-api-key, some of them both."""
+    keys = (bearer(headers), headers.get("x-api-key", "").strip())
+    return [key for key in keys if key]
+
+
 def owner_of(headers: Mapping[str, str], api_key: str | None) -> str:
     """Fingerprint of the key (32 hex). Raises ApiError 401 when `api_key` is asked for and not given.
 
     Without authentication whatever key the client sends still tells its sessions from others'.
     """
-    token = bearer(headers)
-    if api_key is not None:
-        if token is None:
-            raise errors.unauthorized("missing bearer token")
-        if not hmac.compare_digest(token.encode(), api_key.encode()):
-            raise errors.unauthorized("invalid api key")
-    return fingerprint(token or "")
+    given = given_keys(headers)
+    if api_key is None:
+        return fingerprint(given[0] if given else "")
+    if not given:
+        raise errors.unauthorized("missing bearer token")
+    if not any(hmac.compare_digest(key.encode(), api_key.encode()) for key in given):
+        raise errors.unauthorized("invalid api key")
+    return fingerprint(api_key)
 
 
 def fingerprint(text: str) -> str:

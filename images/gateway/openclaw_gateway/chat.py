@@ -1,4 +1,6 @@
-"""POST /v1/chat/completions, from the first header to the committed turn. Raw ASGI: this is the hot route.
+"""A request for an answer, from the first header to the committed turn. Raw ASGI: this is the hot route.
+
+Every face (chat completions, Anthropic's messages, text completions) comes through here.
 
 auth → paused → body → session match, next state, admission (one transaction) → engine → client. The turn is begun
 before the engine hears of it and finished before the client gets the last frame; whoever dies in between leaves a
@@ -15,8 +17,9 @@ from dataclasses import dataclass
 import aiohttp
 import orjson
 
-from openclaw_gateway import asgi, auth, chat_requests, conversation, errors, forwarding, recording
+from openclaw_gateway import asgi, auth, conversation, errors, recording
 from openclaw_gateway.chat_requests import ChatRequest
+from openclaw_gateway.faces import Face
 from openclaw_gateway.gate import Gate
 from openclaw_gateway.metrics import Metrics
 from openclaw_gateway.probes import Probes
@@ -58,7 +61,9 @@ def _session_header(name: str) -> dict[str, str]:
 class _Turn:
     """A request being served: recorded if it has an id, else counted under `reason` at its end."""
 
+    face: Face
     request: ChatRequest
+    request_id: str
     owner: str
     turn_id: int | None
     reason: str | None
@@ -83,36 +88,39 @@ class Chat:
         self._settings, self._store, self._gate = settings, store, gate
         self._upstream, self._probes, self._metrics = upstream, probes, metrics
 
-    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+    async def __call__(self, face: Face, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         headers = asgi.headers_of(scope)
-        answer_headers = {"x-request-id": headers.get("x-request-id") or uuid.uuid4().hex}
+        request_id = asgi.request_id(headers)
         try:
-            turn = await self._admit(headers, receive, answer_headers)
+            turn = await self._admit(face, headers, receive, request_id)
         except asgi.ClientGoneError:
             return
         except errors.ApiError as error:
             self._metrics.refused(error.code or str(error.status))
-            await asgi.error_answer(send, error, answer_headers)
+            await _answer_error(face, error, request_id, send, face.headers(request_id))
             return
         await self._serve(turn, receive, send)
 
     # ------------------------------------------------------------ before the engine
 
-    async def _admit(self, headers: Mapping[str, str], receive: asgi.Receive, answer: dict[str, str]) -> _Turn:
+    async def _admit(self, face: Face, headers: Mapping[str, str], receive: asgi.Receive, request_id: str) -> _Turn:
         owner = auth.owner_of(headers, self._settings.api_key)
         raw = await asgi.read_body(receive)
         await self._gate.enter()
-        request = chat_requests.parse(headers, raw, default_main=self._settings.default_main)
+        request = face.parse(headers, raw, default_main=self._settings.default_main)
         admission = await self._arrive(owner, request)
         if isinstance(admission, Refused):
             raise errors.too_many(admission.code, _REFUSED_RETRY_SEC)
-        session = admission.session or request.session or answer["x-request-id"]
+        session = admission.session or request.session or request_id
+        answer = face.headers(request_id)
         if isinstance(admission, Begun):
             answer |= _session_header(admission.session)
-            return _Turn(request, owner, admission.turn_id, None, session, answer)
-        return _Turn(request, owner, None, admission.reason, session, answer)
+            return _Turn(face, request, request_id, owner, admission.turn_id, None, session, answer)
+        return _Turn(face, request, request_id, owner, None, admission.reason, session, answer)
 
     async def _arrive(self, owner: str, request: ChatRequest) -> Admission:
+        if request.completion:
+            return Unrecorded(Untracked.COMPLETION, request.session)
         if not request.main and not request.opt_out:
             if request.done and request.session is not None:
                 await self._store.end_session(owner, request.session)
@@ -171,11 +179,12 @@ class Chat:
         work.result()
 
     async def _exchange(self, turn: _Turn, send: asgi.Send) -> None:
-        body = forwarding.upstream_body(
+        face = turn.face
+        body = face.upstream(
             turn.request, model=self._settings.served_name, rid=uuid.uuid4().hex, recorded=turn.recorded
         )
         try:
-            with self._metrics.in_flight(), await self._upstream.post(turn.session, body) as call:
+            with self._metrics.in_flight(), await self._upstream.post(turn.session, face.engine_path, body) as call:
                 if call.status != 200:
                     raise errors.from_engine(call.status, await call.read())
                 if turn.request.stream:
@@ -188,27 +197,30 @@ class Chat:
             await self._end(turn, None if unsent else Drop.UPSTREAM_ERROR)
             count = self._metrics.refused if unsent else self._metrics.answered
             count(error.code or str(error.status))
-            await asgi.error_answer(send, error, turn.headers)
+            await _answer_error(face, error, turn.request_id, send, turn.headers)
 
     async def _reply(self, turn: _Turn, call: Call, send: asgi.Send) -> None:
         payload = await call.read()
         try:
             reply = orjson.loads(payload)
-            answer = recording.of_reply(reply, turn.request.sampling)
-        except (orjson.JSONDecodeError, KeyError, IndexError, TypeError) as error:
-            raise errors.bad_gateway("the engine's answer is not a chat completion") from error
-        if any(choice.get("finish_reason") == "abort" for choice in reply["choices"]):
+            answer = None if turn.request.completion else recording.of_reply(reply, turn.request.sampling)
+            aborted = any(choice.get("finish_reason") == "abort" for choice in reply["choices"])
+            recording.strip_reply(reply, keep_logprobs=turn.request.wants_logprobs)
+            said = reply if aborted else turn.face.reply(reply)
+        except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError) as error:
+            raise errors.bad_gateway("the engine's answer is not a completion") from error
+        if aborted:
             raise errors.bad_gateway("the engine aborted the turn", "upstream_aborted")
-        recording.strip_reply(reply, keep_logprobs=turn.request.wants_logprobs)
         await self._finish(turn, answer)
         self._metrics.answered("ok")
-        await asgi.json_answer(send, 200, reply, turn.headers)
+        await asgi.json_answer(send, 200, said, turn.headers)
 
     async def _stream(self, turn: _Turn, call: Call, send: asgi.Send) -> None:
         # An opted-out answer is read too, in memory: whatever quotes it later must be known.
         reads = turn.recorded or turn.reason == Untracked.OPT_OUT
         recorder = recording.StreamRecorder() if reads else None
         relay = Relay(recorder, cut_logprobs=turn.recorded and not turn.request.wants_logprobs)
+        face = turn.face.stream()
         await asgi.start(send, 200, _STREAM_HEADERS | turn.headers)
         if recorder is not None:
             recorder.version(call.version)
@@ -216,7 +228,10 @@ class Chat:
             async for chunk in call.chunks().iter_any():
                 if recorder is not None:
                     recorder.version(call.engine.version)
-                if out := relay.feed(chunk):
+                out = relay.feed(chunk)
+                if face is not None:
+                    out = face.feed(out)
+                if out:
                     await asgi.body(send, out, more=True)
                 if relay.end is not None:
                     break
@@ -227,14 +242,15 @@ class Chat:
             await self._end(turn, Drop.UPSTREAM_ERROR)
             self._metrics.answered("upstream_error")
             # The response stays open-ended: the server then cuts the connection, so that nobody takes it for whole.
-            await asgi.body(send, relay.error_frame, more=True)
+            frame = relay.error_frame if face is None else face.failure(relay.error_frame)
+            await asgi.body(send, frame, more=True)
             return
         answer = None
         if recorder is not None:
             answer = recorder.answer(await self._end_version(call), turn.request.sampling)
         await self._finish(turn, answer)
         self._metrics.answered("ok")
-        await asgi.body(send, relay.held(), more=False)
+        await asgi.body(send, relay.held() if face is None else face.feed(relay.held()), more=False)
         await call.drain()
 
     async def _end_version(self, call: Call) -> str | None:
@@ -278,3 +294,9 @@ class Chat:
         if turn.reason == Untracked.OPT_OUT and answer is not None:
             chain = conversation.extend(turn.request.outline.chain, answer.message)
         await self._store.count_untracked(turn.reason or Untracked.SIDE, turn.owner, chain)
+
+
+async def _answer_error(
+    face: Face, error: errors.ApiError, request_id: str, send: asgi.Send, headers: Mapping[str, str]
+) -> None:
+    await asgi.json_answer(send, error.status, face.error(error, request_id), dict(headers) | error.headers())

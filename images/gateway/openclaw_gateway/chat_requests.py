@@ -1,4 +1,4 @@
-"""A chat completion request as one value: what the client wants, and what the training needs to know. Pure.
+"""A request for an answer as one value: what the client wants, and what the training needs to know. Pure.
 
 Headers beat body keys. Raises ApiError 400 naming the field; fields nobody here reads are left to the engine.
 """
@@ -38,6 +38,8 @@ class ChatRequest:
     is_retry: bool
     sampling: wire.Sampling
     repetition_penalty: float
+    completion: bool = False
+    """A text completion: served, never recorded."""
 
     @cached_property
     def outline(self) -> conversation.Outline:
@@ -49,11 +51,13 @@ class ChatRequest:
 
     @property
     def wants_logprobs(self) -> bool:
-        return self.body.get("logprobs") is True
+        return self.completion or self.body.get("logprobs") is True
 
     @property
     def untracked(self) -> str | None:
         """Why the turn cannot be recorded, if so."""
+        if self.completion:
+            return Untracked.COMPLETION
         if not self.main:
             return Untracked.SIDE
         if self.body.get("n") not in (None, 1):
@@ -89,13 +93,37 @@ class ChatRequest:
 
 
 def parse(headers: Mapping[str, str], raw: bytes, *, default_main: bool) -> ChatRequest:
-    body = _object(raw)
+    return of_body(headers, json_object(raw), raw, default_main=default_main)
+
+
+def parse_completion(headers: Mapping[str, str], raw: bytes, *, default_main: bool) -> ChatRequest:
+    """A text completion: a prompt instead of messages."""
+    body = json_object(raw)
+    if not isinstance(body.get("prompt"), str | list) or not body["prompt"]:
+        raise bad_request("prompt", "prompt must be a string, a list of strings or a list of token ids")
+    return _request(headers, body, raw, [], default_main=default_main, completion=True)
+
+
+def of_body(headers: Mapping[str, str], body: dict[str, Any], raw: bytes, *, default_main: bool) -> ChatRequest:
+    """`body` is a chat completion, `raw` what the client sent to mean it: a retry repeats those bytes."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise bad_request("messages", "messages must be a non-empty list")
     for index, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise bad_request(f"messages[{index}]", f"messages[{index}] must be an object with a role")
+    return _request(headers, body, raw, messages, default_main=default_main)
+
+
+def _request(
+    headers: Mapping[str, str],
+    body: dict[str, Any],
+    raw: bytes,
+    messages: list[dict[str, Any]],
+    *,
+    default_main: bool,
+    completion: bool = False,
+) -> ChatRequest:
     stream = body.get("stream", False)
     if not isinstance(stream, bool | None):
         raise bad_request("stream", "stream must be true or false")
@@ -112,10 +140,11 @@ def parse(headers: Mapping[str, str], raw: bytes, *, default_main: bool) -> Chat
         is_retry=_count(headers.get("x-stainless-retry-count")) >= 1,
         sampling=_sampling(body),
         repetition_penalty=_number(body, "repetition_penalty", 1.0),
+        completion=completion,
     )
 
 
-def _object(raw: bytes) -> dict[str, Any]:
+def json_object(raw: bytes) -> dict[str, Any]:
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:

@@ -14,7 +14,10 @@ LONGEST_RETRY_AFTER_SEC = 120
 NEVER_SENT = frozenset({"paused", "submission_held"})
 """Codes of a 503 that no engine has seen the request of."""
 PAUSED_MESSAGE = "submission paused for weight update"
-ENDPOINTS = "POST /v1/chat/completions, GET /v1/models, GET /v1/models/{id}"
+ENDPOINTS = (
+    "POST /v1/chat/completions, POST /v1/messages, POST /v1/messages/count_tokens, POST /v1/completions, "
+    "GET /v1/models, GET /v1/models/{id}"
+)
 
 
 class ApiError(Exception):

@@ -4,6 +4,7 @@ A list of what passes, not of what doesn't: SGLang has request fields that name 
 request ids, and new ones come with each version.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -38,23 +39,58 @@ FORWARDED = (
     "stream_reasoning",
     "continue_final_message",
 )
+PROMPT = ("messages", "tools", "tool_choice", "chat_template_kwargs", "reasoning_effort", "continue_final_message")
+FORWARDED_COMPLETION = (
+    "prompt",
+    "best_of",
+    "echo",
+    "frequency_penalty",
+    "logit_bias",
+    "logprobs",
+    "max_tokens",
+    "n",
+    "presence_penalty",
+    "response_format",
+    "seed",
+    "stop",
+    "stop_token_ids",
+    "stream",
+    "stream_options",
+    "suffix",
+    "user",
+)
 _IDS_OF_A_STREAM = {"return_input_ids_in_sglext": True, "return_output_ids_in_sglext": True}
 _IDS_OF_A_REPLY = {"return_token_ids": True, "return_prompt_token_ids": True, "return_meta_info": True}
 
 
 def upstream_body(request: ChatRequest, *, model: str, rid: str, recorded: bool) -> bytes:
     """JSON for the engine's /v1/chat/completions. `recorded`: ask for exact ids and logprobs too."""
-    body: dict[str, Any] = {name: request.body[name] for name in FORWARDED if name in request.body}
+    body = _chosen(FORWARDED, request) | _sampling(request) | {"model": model, "rid": rid}
+    if recorded:
+        body |= {"logprobs": True} | (_IDS_OF_A_STREAM if request.stream else _IDS_OF_A_REPLY)
+    return orjson.dumps(body)
+
+
+def completion_body(request: ChatRequest, *, model: str, rid: str) -> bytes:
+    """JSON for the engine's /v1/completions."""
+    return orjson.dumps(_chosen(FORWARDED_COMPLETION, request) | _sampling(request) | {"model": model, "rid": rid})
+
+
+def tokenize_body(chat: Mapping[str, Any], *, model: str) -> bytes:
+    """JSON for the engine's /v1/tokenize: the fields of a chat completion that its prompt depends on."""
+    return orjson.dumps({name: chat[name] for name in PROMPT if name in chat} | {"model": model})
+
+
+def _chosen(names: Sequence[str], request: ChatRequest) -> dict[str, Any]:
+    return {name: request.body[name] for name in names if name in request.body}
+
+
+def _sampling(request: ChatRequest) -> dict[str, Any]:
     sampling = request.sampling
-    body |= {
-        "model": model,
-        "rid": rid,
+    return {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,
         "min_p": sampling.min_p,
         "repetition_penalty": request.repetition_penalty,
     }
-    if recorded:
-        body |= {"logprobs": True} | (_IDS_OF_A_STREAM if request.stream else _IDS_OF_A_REPLY)
-    return orjson.dumps(body)

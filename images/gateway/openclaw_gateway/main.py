@@ -83,6 +83,7 @@ async def gateway(config: GatewayConfig, settings: Settings) -> AsyncIterator[Ga
         parts = Gateway(
             public=PublicApp(
                 chat,
+                engines,
                 served_name=config.served_name,
                 api_key=settings.api_key,
                 created=int(time.time()),

@@ -1,14 +1,20 @@
-"""The public port: the chat route raw, everything else through FastAPI, every error in OpenAI's shape."""
+"""The public port: routes that submit go raw to `Chat`, everything else through FastAPI, errors in each API's shape."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import orjson
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from openclaw_gateway import asgi, auth, errors
+from openclaw_gateway.anthropic import count, replies
+from openclaw_gateway.anthropic import face as anthropic
 from openclaw_gateway.chat import Chat
-from openclaw_gateway.upstream import PATH
+from openclaw_gateway.faces import ChatFace, CompletionsFace, Face
+from openclaw_gateway.upstream import Upstream
+
+FACES: Mapping[str, Face] = {face.path: face for face in (ChatFace(), anthropic.MessagesFace(), CompletionsFace())}
+"""By path; each takes POST."""
 
 
 class PublicApp:
@@ -17,6 +23,7 @@ class PublicApp:
     def __init__(
         self,
         chat: Chat,
+        upstream: Upstream,
         *,
         served_name: str,
         api_key: str | None,
@@ -26,17 +33,24 @@ class PublicApp:
     ) -> None:
         self._chat = chat
         self._rest = _rest(
-            served_name=served_name, api_key=api_key, created=created, ready=ready, render_metrics=render_metrics
+            upstream,
+            served_name=served_name,
+            api_key=api_key,
+            created=created,
+            ready=ready,
+            render_metrics=render_metrics,
         )
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
-        if scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "POST":
-            await self._chat(scope, receive, send)
+        face = FACES.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if face is not None:
+            await self._chat(face, scope, receive, send)
         else:
             await self._rest(scope, receive, send)
 
 
 def _rest(
+    upstream: Upstream,
     *,
     served_name: str,
     api_key: str | None,
@@ -55,20 +69,27 @@ def _rest(
     }
 
     @app.exception_handler(errors.ApiError)
-    async def _api_error(_: Request, error: errors.ApiError) -> Response:
-        return _json(error.status, error.body(), error.headers())
+    async def _api_error(request: Request, error: errors.ApiError) -> Response:
+        return _error(request, error, error.headers())
+
+    @app.exception_handler(asgi.ClientGoneError)
+    async def _gone(_: Request, __: asgi.ClientGoneError) -> Response:
+        return Response(status_code=400)  # nobody reads it
 
     @app.exception_handler(HTTPException)
     async def _http_error(request: Request, error: HTTPException) -> Response:
+        where = f"{request.method} {request.url.path}"
         if error.status_code == 404:
-            return await _api_error(request, errors.not_found(f"{request.method} {request.url.path}"))
-        message = f"{request.method} {request.url.path}: {error.detail}; this server has {errors.ENDPOINTS}"
+            return _error(request, errors.not_found(where), {})
+        message = f"{where}: {error.detail}; this server has {errors.ENDPOINTS}"
         refused = errors.ApiError(error.status_code, message, code="method_not_allowed")
-        return _json(refused.status, refused.body(), dict(error.headers or {}))
+        return _error(request, refused, dict(error.headers or {}))
 
-    @app.api_route(PATH, methods=["GET", "PUT", "DELETE", "PATCH"])
-    async def _chat_takes_post() -> Response:
+    async def _takes_post() -> Response:
         raise HTTPException(405, "this endpoint takes POST", {"Allow": "POST"})
+
+    for path in FACES:
+        app.add_api_route(path, _takes_post, methods=["GET", "PUT", "DELETE", "PATCH"])
 
     @app.get("/healthz")
     async def _healthz() -> dict[str, bool]:
@@ -95,7 +116,22 @@ def _rest(
             raise errors.no_model(name, served_name)
         return _json(200, card, {})
 
+    @app.post(anthropic.COUNT_PATH)
+    async def _count_tokens(request: Request) -> Response:
+        owner = auth.owner_of(request.headers, api_key)
+        raw = await asgi.read_body(request.receive)
+        return _json(200, await count.count(upstream, raw, model=served_name, session=owner), {})
+
     return app
+
+
+def _error(request: Request, error: errors.ApiError, headers: Mapping[str, str]) -> Response:
+    """Anthropic's shape under its own path, OpenAI's everywhere else."""
+    request_id = asgi.request_id(request.headers)
+    found = {"x-request-id": request_id} | dict(headers)
+    if request.url.path.startswith(anthropic.PATH):
+        return _json(error.status, replies.error_body(error, request_id), found | {"request-id": request_id})
+    return _json(error.status, error.body(), found)
 
 
 def _json(status: int, payload: object, headers: dict[str, str]) -> Response:

@@ -18,7 +18,6 @@ from openclaw_gateway.fleet import Engine
 from openclaw_gateway.gate import Gate
 from openclaw_gateway.probes import Probes
 
-PATH = "/v1/chat/completions"
 ENGINE_WAIT_SEC = 10.0
 _ENGINES_TRIED = 3
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=600)
@@ -52,8 +51,8 @@ class Upstream:
     ) -> None:
         self._http, self._gate, self._probes, self._version = http, gate, probes, version
 
-    async def post(self, session: str, body: bytes) -> "Call":
-        """Send `body` to the session's engine; the response has begun when this returns.
+    async def post(self, session: str, path: str, body: bytes) -> "Call":
+        """Send `body` to `path` of the session's engine; the response has begun when this returns.
 
         Raises ApiError: 503 when a pause began, 502 without an engine, 502/504 when it cannot be reached.
         """
@@ -61,7 +60,7 @@ class Upstream:
         for attempt in (1, 2):
             engine = await self._engine(session, failed)
             try:
-                return await self._send(engine, body)
+                return await self._send(engine, path, body)
             except aiohttp.SocketTimeoutError as error:
                 raise errors.timed_out("the engine did not answer in time") from error
             except aiohttp.ClientConnectionError as error:
@@ -87,14 +86,14 @@ class Upstream:
                 return engine
         raise errors.bad_gateway("no engine is ready", "no_engine")
 
-    async def _send(self, engine: Engine, body: bytes) -> "Call":
+    async def _send(self, engine: Engine, path: str, body: bytes) -> "Call":
         departure = await self._gate.depart()
         call = Call(engine, engine.version, self._gate.pause.epoch)
         # A large body is written in parts, so the first part's trace does not say that it is sent.
         large = len(body) > _LARGE_BODY
         try:
             call.response = await self._http.post(
-                engine.url + PATH,
+                engine.url + path,
                 data=io.BytesIO(body) if large else body,
                 headers={"Content-Type": "application/json", "Content-Length": str(len(body))},
                 trace_request_ctx=None if large else departure.sent,

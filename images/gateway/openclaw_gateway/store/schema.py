@@ -53,6 +53,7 @@ class Untracked(StrEnum):
     REPLACED = "replaced"
     N = "n"
     PREFILL = "prefill"
+    COMPLETION = "completion"
 
 
 metadata = MetaData()
