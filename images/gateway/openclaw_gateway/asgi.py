@@ -1,5 +1,6 @@
 """The few lines of ASGI the hot route needs: headers, a bounded body, an answer, the client's going."""
 
+import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
@@ -12,6 +13,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 MAX_BODY_BYTES = 64 << 20
+BODY_PART_SEC = 30.0
+"""A client that sends nothing more of its body for this long is answered 408."""
 
 
 class ClientGoneError(Exception):
@@ -29,11 +32,11 @@ def request_id(headers: Mapping[str, str]) -> str:
 
 
 async def read_body(receive: Receive) -> bytes:
-    """Raises ApiError 413 beyond the limit, ClientGoneError when the client leaves."""
+    """Raises ApiError 413 beyond the limit, 408 when no more comes, ClientGoneError when the client leaves."""
     parts: list[bytes] = []
     size = 0
     while True:
-        message = await receive()
+        message = await _next_part(receive)
         if message["type"] == "http.disconnect":
             raise ClientGoneError
         part = message.get("body", b"")
@@ -43,6 +46,15 @@ async def read_body(receive: Receive) -> bytes:
         parts.append(part)
         if not message.get("more_body"):
             return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def _next_part(receive: Receive) -> MutableMapping[str, Any]:
+    try:
+        async with asyncio.timeout(BODY_PART_SEC):
+            return await receive()
+    except TimeoutError as error:
+        message = f"nothing more of the body came for {BODY_PART_SEC:.0f} s"
+        raise errors.bad_request(None, message, status=408, code="body_timeout") from error
 
 
 async def until_gone(receive: Receive) -> None:

@@ -19,6 +19,7 @@ import orjson
 
 from openclaw_gateway import asgi, auth, conversation, errors, recording
 from openclaw_gateway.chat_requests import ChatRequest
+from openclaw_gateway.exchanges import ClientStuckError, Exchange, Exchanges
 from openclaw_gateway.faces import Face
 from openclaw_gateway.gate import Gate
 from openclaw_gateway.metrics import Metrics
@@ -32,11 +33,6 @@ from openclaw_gateway.store.writer import StoreUnavailableError
 from openclaw_gateway.upstream import Call, Upstream
 
 _log = logging.getLogger(__name__)
-_STREAM_HEADERS = {
-    "content-type": "text/event-stream; charset=utf-8",
-    "cache-control": "no-cache",
-    "x-accel-buffering": "no",
-}
 _REFUSED_RETRY_SEC = 1
 
 
@@ -84,22 +80,25 @@ class Chat:
         upstream: Upstream,
         probes: Probes,
         metrics: Metrics,
+        exchanges: Exchanges,
     ) -> None:
         self._settings, self._store, self._gate = settings, store, gate
         self._upstream, self._probes, self._metrics = upstream, probes, metrics
+        self._exchanges = exchanges
 
     async def __call__(self, face: Face, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         headers = asgi.headers_of(scope)
         request_id = asgi.request_id(headers)
         try:
-            turn = await self._admit(face, headers, receive, request_id)
+            async with self._exchanges.slot():
+                turn = await self._admit(face, headers, receive, request_id)
+                await self._serve(turn, receive, send)
         except asgi.ClientGoneError:
             return
         except errors.ApiError as error:
             self._metrics.refused(error.code or str(error.status))
-            await _answer_error(face, error, request_id, send, face.headers(request_id))
-            return
-        await self._serve(turn, receive, send)
+            body = face.error(error, request_id)
+            await asgi.json_answer(send, error.status, body, face.headers(request_id) | error.headers())
 
     # ------------------------------------------------------------ before the engine
 
@@ -155,8 +154,11 @@ class Chat:
 
     async def _serve(self, turn: _Turn, receive: asgi.Receive, send: asgi.Send) -> None:
         """Run the turn beside a watch on the client: whoever ends first ends the other."""
-        work = asyncio.create_task(self._exchange(turn, send))
+        now = self._exchanges.now
+        exchange = Exchange(turn.face, turn.request_id, turn.headers, send, streams=turn.request.stream, now=now)
+        exchange.task = work = asyncio.create_task(self._exchange(turn, exchange))
         watch = asyncio.create_task(asgi.until_gone(receive))
+        self._exchanges.add(exchange)
         try:
             await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
@@ -168,6 +170,7 @@ class Chat:
                 return
             await self._settle(work, turn)
         finally:
+            self._exchanges.discard(exchange)
             for task in (work, watch):
                 task.cancel()
 
@@ -178,7 +181,7 @@ class Chat:
             self._metrics.answered("internal_error")
         work.result()
 
-    async def _exchange(self, turn: _Turn, send: asgi.Send) -> None:
+    async def _exchange(self, turn: _Turn, exchange: Exchange) -> None:
         face = turn.face
         body = face.upstream(
             turn.request, model=self._settings.served_name, rid=uuid.uuid4().hex, recorded=turn.recorded
@@ -188,18 +191,31 @@ class Chat:
                 if call.status != 200:
                     raise errors.from_engine(call.status, await call.read())
                 if turn.request.stream:
-                    await self._stream(turn, call, send)
+                    await self._stream(turn, call, exchange)
                 else:
-                    await self._reply(turn, call, send)
+                    await self._reply(turn, call, exchange)
         except errors.ApiError as error:
-            # Never sent, or refused by the engine as the client's mistake: it was no turn.
-            unsent = error.code in errors.NEVER_SENT or error.status < 500
-            await self._end(turn, None if unsent else Drop.UPSTREAM_ERROR)
-            count = self._metrics.refused if unsent else self._metrics.answered
-            count(error.code or str(error.status))
-            await _answer_error(face, error, turn.request_id, send, turn.headers)
+            await self._failed(turn, exchange, error)
+        except asyncio.CancelledError:
+            verdict = exchange.ended()
+            if verdict is None:
+                raise
+            await self._failed(turn, exchange, verdict)
 
-    async def _reply(self, turn: _Turn, call: Call, send: asgi.Send) -> None:
+    async def _failed(self, turn: _Turn, exchange: Exchange, error: errors.ApiError) -> None:
+        code = error.code or str(error.status)
+        if isinstance(error, ClientStuckError):
+            await self._end(turn, Drop.CLIENT_GONE)
+            self._metrics.answered(code)
+            return  # nothing reaches this client; the server cuts it off
+        # Never sent, or refused by the engine as the client's mistake: it was no turn.
+        unsent = error.code in errors.NEVER_SENT or error.status < 500
+        lost = Drop.GATEWAY_LOST if error.code == errors.STOPPING else Drop.UPSTREAM_ERROR
+        await self._end(turn, None if unsent else lost)
+        (self._metrics.refused if unsent else self._metrics.answered)(code)
+        await exchange.fail(error, self._exchanges.now)
+
+    async def _reply(self, turn: _Turn, call: Call, exchange: Exchange) -> None:
         payload = await call.read()
         try:
             reply = orjson.loads(payload)
@@ -213,26 +229,20 @@ class Chat:
             raise errors.bad_gateway("the engine aborted the turn", "upstream_aborted")
         await self._finish(turn, answer)
         self._metrics.answered("ok")
-        await asgi.json_answer(send, 200, said, turn.headers)
+        await exchange.reply(said)
 
-    async def _stream(self, turn: _Turn, call: Call, send: asgi.Send) -> None:
+    async def _stream(self, turn: _Turn, call: Call, exchange: Exchange) -> None:
         # An opted-out answer is read too, in memory: whatever quotes it later must be known.
         reads = turn.recorded or turn.reason == Untracked.OPT_OUT
         recorder = recording.StreamRecorder() if reads else None
         relay = Relay(recorder, cut_logprobs=turn.recorded and not turn.request.wants_logprobs)
-        face = turn.face.stream()
-        await asgi.start(send, 200, _STREAM_HEADERS | turn.headers)
         if recorder is not None:
             recorder.version(call.version)
         try:
             async for chunk in call.chunks().iter_any():
                 if recorder is not None:
                     recorder.version(call.engine.version)
-                out = relay.feed(chunk)
-                if face is not None:
-                    out = face.feed(out)
-                if out:
-                    await asgi.body(send, out, more=True)
+                await exchange.stream(relay.feed(chunk), self._exchanges.now)
                 if relay.end is not None:
                     break
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -241,16 +251,14 @@ class Chat:
         if relay.end is End.FAILED:
             await self._end(turn, Drop.UPSTREAM_ERROR)
             self._metrics.answered("upstream_error")
-            # The response stays open-ended: the server then cuts the connection, so that nobody takes it for whole.
-            frame = relay.error_frame if face is None else face.failure(relay.error_frame)
-            await asgi.body(send, frame, more=True)
+            await exchange.fail_stream(relay.error_frame, self._exchanges.now)
             return
         answer = None
         if recorder is not None:
             answer = recorder.answer(await self._end_version(call), turn.request.sampling)
         await self._finish(turn, answer)
         self._metrics.answered("ok")
-        await asgi.body(send, relay.held() if face is None else face.feed(relay.held()), more=False)
+        await exchange.end_stream(relay.held(), self._exchanges.now)
         await call.drain()
 
     async def _end_version(self, call: Call) -> str | None:
@@ -294,9 +302,3 @@ class Chat:
         if turn.reason == Untracked.OPT_OUT and answer is not None:
             chain = conversation.extend(turn.request.outline.chain, answer.message)
         await self._store.count_untracked(turn.reason or Untracked.SIDE, turn.owner, chain)
-
-
-async def _answer_error(
-    face: Face, error: errors.ApiError, request_id: str, send: asgi.Send, headers: Mapping[str, str]
-) -> None:
-    await asgi.json_answer(send, error.status, face.error(error, request_id), dict(headers) | error.headers())

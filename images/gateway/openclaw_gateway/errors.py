@@ -73,6 +73,19 @@ def held(until: str, reason: str, remaining_sec: float) -> ApiError:
     )
 
 
+STOPPING = "stopping"
+
+
+def stopping() -> ApiError:
+    return ApiError(503, "the gateway stops", kind="server_error", code=STOPPING, retry_after_sec=1)
+
+
+def overloaded() -> ApiError:
+    return ApiError(
+        503, "the gateway has as many requests as it bears", kind="server_error", code="overloaded", retry_after_sec=1
+    )
+
+
 def bad_request(param: str | None, message: str, *, status: int = 400, code: str = "invalid_value") -> ApiError:
     return ApiError(status, message, param=param, code=code)
 

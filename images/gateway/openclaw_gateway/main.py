@@ -1,7 +1,7 @@
 """Puts the gateway together and runs it: two servers, a writer thread and the loops, in one process.
 
 ```
- loops: public server · internal server · store writer (watched) · probes · upkeep every 2 s
+ loops: public server · internal server · store writer (watched) · probes · exchanges · upkeep every 2 s
         in a cluster also: Lease watch · EndpointSlice watch
 ```
 Each of them that ends takes the process down, and Kubernetes starts it again.
@@ -12,17 +12,16 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection
 from dataclasses import dataclass
-
-import uvicorn
 
 from openclaw_core import tasks
 from openclaw_core.config.components import GatewayConfig
 from openclaw_core.kube import Kube
-from openclaw_gateway import internal_api, upstream
+from openclaw_gateway import errors, internal_api, serving, upstream
 from openclaw_gateway.chat import Chat, ChatSettings
 from openclaw_gateway.engine_watch import EngineWatch
+from openclaw_gateway.exchanges import Exchanges, Limits
 from openclaw_gateway.fleet import Fleet
 from openclaw_gateway.gate import Gate
 from openclaw_gateway.lease_watch import LeaseWatch
@@ -36,9 +35,7 @@ from openclaw_gateway.store.writer import StoreUnavailableError
 
 _log = logging.getLogger(__name__)
 UPKEEP_EVERY_SEC = 2.0
-_DRAIN_SEC = 25
 _FIRST_SIGHT_SEC = 5.0
-_KEEP_ALIVE_SEC = 120  # longer than any ingress keeps its side open
 
 
 @dataclass
@@ -52,6 +49,8 @@ class Gateway:
     fleet: Fleet
     probes: Probes
     metrics: Metrics
+    exchanges: Exchanges
+    stopping: bool = False
     store_up: bool = True
     lease_watch: LeaseWatch | None = None
     started_at: float = 0.0
@@ -59,7 +58,16 @@ class Gateway:
     def is_ready(self, now: float) -> bool:
         """The store takes turns, and a hold that is on is known; without the API server only the store counts."""
         watch = self.lease_watch
-        return self.store_up and (watch is None or watch.seen_once or now - self.started_at > _FIRST_SIGHT_SEC)
+        return (
+            self.store_up
+            and not self.stopping
+            and (watch is None or watch.seen_once or now - self.started_at > _FIRST_SIGHT_SEC)
+        )
+
+    def stop(self) -> None:
+        """Unready from now on; long polls answer with what there is."""
+        self.stopping = True
+        self.store.end_waits()
 
     def engines_changed(self, addresses: Collection[str]) -> None:
         self.fleet.set_addresses(addresses)
@@ -79,7 +87,8 @@ async def gateway(config: GatewayConfig, settings: Settings) -> AsyncIterator[Ga
         probes = Probes(fleet, http, is_paused=gate.is_on, now=now)
         gate.on_change(probes.distrust)
         engines = upstream.Upstream(http, gate, probes, lambda: gate.pause.serving_version)
-        chat = Chat(_chat_settings(config, settings), store, gate, engines, probes, metrics)
+        exchanges = Exchanges(_limits(config), paused=gate.is_on, clock=now)
+        chat = Chat(_chat_settings(config, settings), store, gate, engines, probes, metrics, exchanges)
         parts = Gateway(
             public=PublicApp(
                 chat,
@@ -98,6 +107,7 @@ async def gateway(config: GatewayConfig, settings: Settings) -> AsyncIterator[Ga
             fleet=fleet,
             probes=probes,
             metrics=metrics,
+            exchanges=exchanges,
             started_at=now(),
         )
         try:
@@ -110,15 +120,20 @@ async def run(config: GatewayConfig, settings: Settings, stop: asyncio.Event) ->
     """Serve until `stop` is set; raises when a loop dies."""
     async with contextlib.AsyncExitStack() as stack:
         parts = await stack.enter_async_context(gateway(config, settings))
-        servers = [
-            server(parts.public, config.host, config.port, drain_sec=_DRAIN_SEC),
-            server(parts.internal, config.host, settings.internal_port, drain_sec=2),
-        ]
-        drained = asyncio.Event()
+        grace, drained = serving.Grace(), asyncio.Event()
         loops: dict[str, Awaitable[object]] = {
-            "servers": _serve(servers, stop, drained, on_stop=parts.store.end_waits),
+            "servers": serving.serve(
+                serving.server(parts.public, config.host, config.port, drain_sec=grace.drain),
+                serving.server(parts.internal, config.host, settings.internal_port),
+                stop,
+                drained,
+                grace=grace,
+                on_stop=parts.stop,
+                cut_off=lambda: parts.exchanges.end_all(errors.stopping),
+            ),
             "store writer": parts.store.watch(),
             "probes": parts.probes.run(),
+            "exchanges": parts.exchanges.watch(),
             "upkeep": upkeep(parts),
         }
         if settings.kubernetes:
@@ -130,27 +145,6 @@ async def run(config: GatewayConfig, settings: Settings, stop: asyncio.Event) ->
                 loops["engine watch"] = EngineWatch(kube, parts.engines_changed, **where).run()
         _log.info("the gateway serves %s on port %d", config.served_name, config.port)
         await tasks.run_all(loops, stop=drained)
-
-
-async def _serve(
-    servers: Sequence[uvicorn.Server], stop: asyncio.Event, drained: asyncio.Event, *, on_stop: Callable[[], None]
-) -> None:
-    """Serve until told to stop, then let streams finish (≤ 25 s) while the store and its loops still run."""
-    serving = [asyncio.ensure_future(server.serve()) for server in servers]
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait([*serving, stopping], return_when=asyncio.FIRST_COMPLETED)
-        on_stop()
-        for server in servers:
-            server.should_exit = True
-        await asyncio.gather(*serving)
-        if stop.is_set():
-            drained.set()
-            await asyncio.sleep(_DRAIN_SEC)  # `run_all` ends this
-    finally:
-        stopping.cancel()
-        for task in serving:
-            task.cancel()
 
 
 async def upkeep(parts: Gateway) -> None:
@@ -165,14 +159,6 @@ async def upkeep(parts: Gateway) -> None:
         await asyncio.sleep(UPKEEP_EVERY_SEC)
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: this process has one place for them."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 def _chat_settings(config: GatewayConfig, settings: Settings) -> ChatSettings:
     return ChatSettings(
         served_name=config.served_name,
@@ -184,6 +170,11 @@ def _chat_settings(config: GatewayConfig, settings: Settings) -> ChatSettings:
     )
 
 
+def _limits(config: GatewayConfig) -> Limits:
+    """Side turns and refusals come on top of the turns that may generate at once."""
+    return Limits(most=2 * config.gateway.max_concurrent + 64)
+
+
 async def _scrape(parts: Gateway) -> bytes:
     """Metrics, without the store's numbers while it fails."""
     try:
@@ -191,18 +182,3 @@ async def _scrape(parts: Gateway) -> bytes:
     except StoreUnavailableError:
         stats = None
     return parts.metrics.render(stats, paused=parts.gate.is_on(), held_sec=parts.gate.held_sec())
-
-
-def server(app: object, host: str, port: int, *, drain_sec: int = 1) -> uvicorn.Server:
-    config = uvicorn.Config(
-        app,  # type: ignore[arg-type]
-        host=host,
-        port=port,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=_KEEP_ALIVE_SEC,
-        timeout_graceful_shutdown=drain_sec,
-    )
-    return _Server(config)

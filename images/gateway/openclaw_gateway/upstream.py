@@ -1,7 +1,7 @@
 """One shared HTTP session to the engines: post a request, know when it was written, retry once while that is safe.
 
 An engine that closes an idle connection just as it is used has not read the request, and nothing went to the client:
-the request is sent once more. Timeouts: connect 5 s, silence 600 s; the whole takes as long as it takes.
+the request is sent once more. Timeouts: connect 5 s here, silence in `exchanges`.
 """
 
 import asyncio
@@ -20,7 +20,8 @@ from openclaw_gateway.probes import Probes
 
 ENGINE_WAIT_SEC = 10.0
 _ENGINES_TRIED = 3
-_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=600)
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5)
+"""How long an engine may be silent is looked after with all requests at once (`exchanges`)."""
 _READ_BUFFER = 1 << 20
 _LARGE_BODY = 1 << 20
 

@@ -15,7 +15,7 @@ import uvicorn
 from openclaw_core import wire
 from openclaw_core.config.components import GatewayConfig, gateway_config
 from openclaw_core.config.spec import TrainingSpec
-from openclaw_gateway import main
+from openclaw_gateway import main, serving
 from openclaw_gateway.settings import Settings
 from openclaw_gateway.store.stats import difference
 from tests.fakes.engine import FakeEngine
@@ -127,7 +127,8 @@ async def running(
             | settings
         )
         async with main.gateway(gateway or config(), setup) as parts, aiohttp.ClientSession() as http:
-            loops = [asyncio.create_task(parts.probes.run()), asyncio.create_task(main.upkeep(parts))]
+            running = (parts.probes.run(), main.upkeep(parts), parts.exchanges.watch())
+            loops = [asyncio.create_task(loop) for loop in running]
             async with _served(parts.public, parts.internal) as (url, internal_url):
                 async with asyncio.timeout(5):
                     while len(parts.fleet.ready()) < len(engines):
@@ -147,8 +148,8 @@ async def running(
 @contextlib.asynccontextmanager
 async def _served(*apps: Any) -> AsyncIterator[list[str]]:
     """The applications on free ports; their base URLs."""
-    servers = [main.server(app, "127.0.0.1", 0) for app in apps]
-    serving = [asyncio.create_task(server.serve()) for server in servers]
+    servers = [serving.server(app, "127.0.0.1", 0, drain_sec=1) for app in apps]
+    tasks = [asyncio.create_task(server.serve()) for server in servers]
     async with asyncio.timeout(5):
         while not all(server.started for server in servers):  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.005)
@@ -157,7 +158,7 @@ async def _served(*apps: Any) -> AsyncIterator[list[str]]:
     finally:
         for server in servers:
             server.force_exit = server.should_exit = True
-        await asyncio.gather(*serving)
+        await asyncio.gather(*tasks)
 
 
 def _port(server: uvicorn.Server) -> int:

@@ -1,0 +1,142 @@
+"""The servers' bounds and their stop: no request that began is lost."""
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+
+from openclaw_gateway import asgi, errors, serving
+from tests.fakes.engine import FakeEngine, Knobs
+from tests.unit.gateway.running import config, conversation, running
+
+USER = conversation("Hi")
+
+
+async def raw(gateway, data, timeout=5.0):
+    """What a bare socket gets back until the server closes it."""
+    host, port = gateway.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(data)
+    try:
+        async with asyncio.timeout(timeout):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+async def test_headers_beyond_the_limit_are_refused_while_they_come():
+    async with running() as gateway:
+        lines = b"".join(b"x-%d: %s\r\n" % (n, b"y" * 1000) for n in range(70))
+        answer = await raw(gateway, b"GET /healthz HTTP/1.1\r\nhost: x\r\n" + lines)  # never ended
+        assert answer.startswith(b"HTTP/1.1 400")
+        fine = b"".join(b"x-%d: %s\r\n" % (n, b"y" * 1000) for n in range(50))
+        request = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n" + fine + b"\r\n"
+        assert (await raw(gateway, request)).startswith(b"HTTP/1.1 200")
+
+
+async def test_body_that_stops_coming_is_answered_408(monkeypatch):
+    monkeypatch.setattr(asgi, "BODY_PART_SEC", 0.2)
+    async with running() as gateway:
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\nconnection: close\r\n\r\n{"
+        answer = await raw(gateway, head)
+        assert answer.startswith(b"HTTP/1.1 408") and b"body_timeout" in answer
+
+
+async def test_more_requests_than_there_is_room_for_are_refused():
+    async with (
+        FakeEngine(reply="x" * 50, knobs=Knobs(token_delay_sec=0.05)) as engine,
+        running(engine, gateway=config(policy_serving={"gateway": {"max_concurrent": 1}})) as gateway,
+    ):
+        room = gateway.parts.exchanges.limits.most
+        headers = {"X-Turn-Type": "side"}
+        asked = [asyncio.create_task(gateway.post(USER, headers=headers)) for _ in range(room + 3)]
+        async with asyncio.timeout(20):
+            answers = await asyncio.gather(*asked)
+        refused = [body["error"]["code"] for status, body in answers if status == 503]
+        assert refused == ["overloaded"] * 3
+
+
+class Stopped:
+    """Both servers of a gateway, told to stop by `stop`."""
+
+    def __init__(self, parts, grace):
+        self.public = serving.server(parts.public, "127.0.0.1", 0, drain_sec=grace.drain)
+        self.internal = serving.server(parts.internal, "127.0.0.1", 0)
+        self.stop, self.drained = asyncio.Event(), asyncio.Event()
+        self.task = asyncio.create_task(
+            serving.serve(
+                self.public,
+                self.internal,
+                self.stop,
+                self.drained,
+                grace=grace,
+                on_stop=parts.stop,
+                cut_off=lambda: parts.exchanges.end_all(errors.stopping),
+            )
+        )
+
+    async def url(self):
+        async with asyncio.timeout(5):
+            while not self.public.started:  # noqa: ASYNC110 - uvicorn has no event for it
+                await asyncio.sleep(0.01)
+        return f"http://127.0.0.1:{self.public.servers[0].sockets[0].getsockname()[1]}"
+
+
+async def stream_of(url, http):
+    async with http.post(f"{url}/v1/chat/completions", json={"messages": USER, "stream": True}) as response:
+        data = b""
+        try:
+            async for chunk in response.content.iter_any():
+                data += chunk
+        except aiohttp.ClientError as error:
+            return data, type(error).__name__
+        return data, None
+
+
+@pytest.mark.parametrize("drain", [20.0, 0.3])
+async def test_stop_lets_streams_finish_within_the_bound_and_cuts_the_rest_with_an_error(drain):
+    knobs = Knobs(token_delay_sec=0.05)
+    async with FakeEngine(reply="x" * 20, knobs=knobs) as engine, running(engine) as gateway:
+        stopped = Stopped(gateway.parts, serving.Grace(still_serving=0.3, drain=drain))
+        url = await stopped.url()
+        stream = asyncio.create_task(stream_of(url, gateway.http))
+        await asyncio.sleep(0.2)
+        stopped.stop.set()
+        await asyncio.sleep(0.1)
+        async with gateway.http.get(f"{url}/readyz") as response:
+            assert response.status == 503  # unready, and still serving
+        data, broken = await stream
+        async with asyncio.timeout(10):
+            await stopped.drained.wait()
+        stats = await gateway.stats()
+        if drain > 1:
+            assert data.endswith(b"data: [DONE]\n\n") and broken is None
+            assert (stats.waiting.next_state, stats.dropped) == (1, {})
+        else:
+            assert broken is not None
+            assert json.loads(data.rstrip().rpartition(b"data: ")[2])["error"]["code"] == "stopping"
+            assert (stats.waiting.generating, stats.dropped) == (0, {"gateway_lost": 1})
+        with pytest.raises(aiohttp.ClientConnectionError):
+            async with gateway.http.get(f"{url}/healthz"):
+                pass
+        stopped.task.cancel()
+
+
+async def test_client_that_stops_reading_ends_the_engines_work(monkeypatch):
+    """A reader that takes nothing: the buffers fill, then the turn is given up."""
+    async with FakeEngine(reply="x" * 400_000) as engine, running(engine) as gateway:
+        limits = gateway.parts.exchanges.limits
+        monkeypatch.setattr(gateway.parts.exchanges, "limits", type(limits)(client_sec=0.5))
+        host, port = gateway.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+        body = json.dumps({"messages": USER, "stream": True}).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        await reader.read(100)
+        async with asyncio.timeout(30):
+            while engine.running or not engine.requests:  # noqa: ASYNC110 - the engine is another process' place
+                await asyncio.sleep(0.05)
+            while (await gateway.stats()).dropped != {"client_gone": 1}:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        writer.close()
