@@ -21,7 +21,7 @@ demo: env ## Main job: a real cluster, a policy that learns online, a plain verd
 .PHONY: test
 test: env ## All tests: unit, contract, cluster, e2e (brings the cluster up itself)
 	$(PY) -m pytest tests/unit
-	$(MAKE) --no-print-directory cluster-up images
+	$(MAKE) --no-print-directory cluster-up images postgres
 	$(PY) -m pytest tests -m "(contract or cluster or e2e) and not slow"
 
 .PHONY: test-slow
@@ -77,8 +77,14 @@ lock: $(UV) ## Compile every hashed lock in requirements/ (LOCK_ARGS=--upgrade m
 	$(COMPILE) $(LOCK_ARGS) -c requirements/engine.txt requirements/torch.in -o requirements/torch.txt
 	$(COMPILE) $(LOCK_ARGS) -c requirements/torch.txt core/pyproject.toml images/trainer/pyproject.toml \
 	  -o requirements/trainer.txt
+	$(COMPILE) $(LOCK_ARGS) requirements/bench.in -o requirements/bench.txt
 	for whole in sglang uv quickstart; do \
 	  $(COMPILE) $(LOCK_ARGS) --no-deps requirements/$$whole.in -o requirements/$$whole.txt; done
+
+.PHONY: postgres
+postgres: env ## Debian's PostgreSQL, where it is missing: the tests start throwaway servers of their own
+	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || $(PY) -c \
+	  'from openclaw_cluster import packages; packages.install(["postgresql"])'
 
 .PHONY: images
 images: env ## Build and push the images whose inputs changed

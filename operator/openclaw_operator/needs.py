@@ -9,7 +9,6 @@ from openclaw_core import names
 from openclaw_core.config.base import SecretKeyRef
 from openclaw_core.config.spec import TrainingSpec
 
-ENV_POSTGRES_URL = "OPENCLAW_POSTGRES_URL"
 ENV_HF_TOKEN = "HF_TOKEN"
 ENV_WANDB_API_KEY = "WANDB_API_KEY"
 
@@ -57,7 +56,12 @@ def secret_needs(spec: TrainingSpec) -> tuple[SecretNeed, ...]:
         token = spec.model.hugging_face.token_secret_ref
         need(token, ENV_HF_TOKEN, "spec.model.huggingFace.tokenSecretRef", names.ENGINE, names.TRAINER)
     if spec.queue.postgres is not None and spec.queue.store == "postgres":
-        need(spec.queue.postgres.url_secret_ref, ENV_POSTGRES_URL, "spec.queue.postgres.urlSecretRef", names.GATEWAY)
+        need(
+            spec.queue.postgres.url_secret_ref,
+            names.ENV_POSTGRES_URL,
+            "spec.queue.postgres.urlSecretRef",
+            names.GATEWAY,
+        )
     if spec.logging.wandb is not None:
         wandb = spec.logging.wandb.api_key_secret_ref
         need(wandb, ENV_WANDB_API_KEY, "spec.logging.wandb.apiKeySecretRef", names.TRAINER)

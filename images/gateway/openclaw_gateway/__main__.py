@@ -10,6 +10,7 @@ from openclaw_core import logs, names, tasks
 from openclaw_core.config.components import ConfigError, GatewayConfig
 from openclaw_gateway import main as gateway
 from openclaw_gateway.settings import Settings
+from openclaw_gateway.store.writer import StoreUnavailableError
 
 _log = logging.getLogger(__name__)
 _CUT_ON_PURPOSE = "ASGI callable returned without completing response."
@@ -25,7 +26,7 @@ async def _run(config: GatewayConfig, settings: Settings) -> None:
 
 
 def main() -> int:
-    """Exit code 2 on a faulty configuration, with one log line that names it."""
+    """Exit code 2 on a faulty configuration, 1 without a store, with one log line that names it."""
     try:
         config = GatewayConfig.load()
         logs.configure(names.GATEWAY, config.training)
@@ -36,7 +37,14 @@ def main() -> int:
         return 2
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    uvloop.run(_run(config, settings))
+    try:
+        uvloop.run(_run(config, settings))
+    except ConfigError as error:
+        _log.error("the gateway does not start: %s", error)
+        return 2
+    except StoreUnavailableError as error:
+        _log.error("the gateway ends: %s", error)
+        return 1
     return 0
 
 

@@ -158,8 +158,8 @@ def _name(header: str | None, key: Any) -> str | None:
     name = header if header else key
     if name is None or name == "":
         return None
-    if not isinstance(name, str) or len(name) > _MAX_NAME:
-        raise bad_request("session_id", f"X-Session-Id must be a string of at most {_MAX_NAME} characters")
+    if not isinstance(name, str) or len(name) > _MAX_NAME or "\0" in name:
+        raise bad_request("session_id", f"X-Session-Id must be a string of at most {_MAX_NAME} characters, none NUL")
     return name
 
 

@@ -15,8 +15,8 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Collection
 from dataclasses import dataclass
 
-from openclaw_core import tasks
-from openclaw_core.config.components import GatewayConfig
+from openclaw_core import names, tasks
+from openclaw_core.config.components import ConfigError, GatewayConfig
 from openclaw_core.kube import Kube
 from openclaw_gateway import errors, internal_api, serving, upstream
 from openclaw_gateway.chat import Chat, ChatSettings
@@ -29,7 +29,8 @@ from openclaw_gateway.metrics import Metrics
 from openclaw_gateway.probes import Probes
 from openclaw_gateway.public_app import PublicApp
 from openclaw_gateway.settings import Settings
-from openclaw_gateway.store.store import Store
+from openclaw_gateway.store.databases import Database, Postgres, PostgresUrlError, Sqlite
+from openclaw_gateway.store.store import FILE_NAME, Store
 from openclaw_gateway.store.transaction import Policy
 from openclaw_gateway.store.writer import StoreUnavailableError
 
@@ -78,8 +79,8 @@ class Gateway:
 async def gateway(config: GatewayConfig, settings: Settings) -> AsyncIterator[Gateway]:
     """Open the store, wire the parts, close everything at the end. Loops are the caller's."""
     now = asyncio.get_running_loop().time
-    incarnation = f"{settings.pod_name[:40]}-{uuid.uuid4().hex[:8]}"
-    store = await Store.open(settings.experience_dir, Policy.of(config), incarnation)
+    incarnation = f"{settings.pod_uid or settings.pod_name[:50]}-{uuid.uuid4().hex[:8]}"
+    store = await Store.open(_database(config, settings), Policy.of(config), incarnation)
     fleet, metrics = Fleet(), Metrics()
     fleet.set_addresses(settings.engines)
     async with upstream.http_session() as http:
@@ -173,6 +174,18 @@ def _chat_settings(config: GatewayConfig, settings: Settings) -> ChatSettings:
 def _limits(config: GatewayConfig) -> Limits:
     """Side turns and refusals come on top of the turns that may generate at once."""
     return Limits(most=2 * config.gateway.max_concurrent + 64)
+
+
+def _database(config: GatewayConfig, settings: Settings) -> Database:
+    if config.queue.store == "sqlite":
+        return Sqlite(settings.experience_dir / FILE_NAME)
+    variable = f"environment variable {names.ENV_POSTGRES_URL} (queue.postgres.urlSecretRef)"
+    if settings.postgres_url is None:
+        raise ConfigError(f"{variable} is empty: queue.store postgres needs the database's URL")
+    try:
+        return Postgres(settings.postgres_url, namespace=config.namespace, training=config.training)
+    except PostgresUrlError as error:
+        raise ConfigError(f"{variable} {error}") from None
 
 
 async def _scrape(parts: Gateway) -> bytes:

@@ -29,6 +29,8 @@ class Settings:
     internal_port: int
     pod_name: str
     pod_uid: str
+    postgres_url: str | None = field(default=None, repr=False)
+    """Connection URL of a shared store; wanted when `queue.store` is postgres."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "Settings":
@@ -49,6 +51,7 @@ class Settings:
             internal_port=_port(environ.get(ENV_INTERNAL_PORT) or str(names.PORT_GATEWAY_INTERNAL)),
             pod_name=environ.get(names.ENV_POD_NAME, "gateway"),
             pod_uid=environ.get(names.ENV_POD_UID, ""),
+            postgres_url=environ.get(names.ENV_POSTGRES_URL, "").strip() or None,
         )
 
 

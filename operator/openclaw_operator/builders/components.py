@@ -60,6 +60,7 @@ def gateway(context: Context) -> Workload:
         volumes=volumes,
         mounts=mounts,
         recreate=sqlite,
+        surge=not sqlite,
         api_token=True,
         grace_sec=60,
     )

@@ -60,6 +60,9 @@ class Workload:
     image: str | None = None
     command: Sequence[str] = ()
     recreate: bool = False
+    """Never two pods at once, not even for a moment."""
+    surge: bool = False
+    """The new pod is ready before an old one goes: for pods that cost little and are asked all the time."""
     api_token: bool = False
     grace_sec: int = 30
 
@@ -93,10 +96,11 @@ def deployment(context: Context, workload: Workload) -> Object:
 
 
 def _strategy(workload: Workload) -> Object:
-    """One pod out at a time and none extra: a roll needs no spare GPU or memory, and cannot wait for one for ever."""
+    """One pod out at a time and none extra, as a rule: a roll then needs no spare GPU or memory to wait for."""
     if workload.recreate:
         return {"type": "Recreate"}
-    return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+    surge = 1 if workload.surge else 0
+    return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": surge, "maxUnavailable": 1 - surge}}
 
 
 def secret_env(env: str, secret: str, key: str) -> Object:

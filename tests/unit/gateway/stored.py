@@ -6,15 +6,17 @@ from hashlib import blake2b
 from typing import Any, TypeVar
 
 import orjson
+from sqlalchemy import select
 
 from openclaw_core import wire
 from openclaw_gateway import conversation
 from openclaw_gateway.store import judging, samples, stats, turns, upkeep
+from openclaw_gateway.store.databases import Database, Sqlite
+from openclaw_gateway.store.schema import metadata
 from openclaw_gateway.store.sessions import Arrival
 from openclaw_gateway.store.stats import difference
 from openclaw_gateway.store.transaction import Policy, Transaction
 from openclaw_gateway.store.turns import Begun, Finished, Recording
-from openclaw_gateway.store.writer import sqlite_engine
 
 T = TypeVar("T")
 VERSION = "0-00000000"
@@ -60,23 +62,33 @@ def recording(tokens: int = 3) -> Recording:
 
 
 class Stored:
-    def __init__(self, **policy: Any) -> None:
+    """On `database`, or on SQLite in memory; its tables are made here."""
+
+    def __init__(self, database: Database | None = None, **policy: Any) -> None:
         self.policy = replace(POLICY, **policy)
         self.now = 1000.0
-        self._engine = sqlite_engine(None)
+        self.alive: set[int] = set()
+        """What gateway "gw" says it generates."""
+        self.database = database or Sqlite(None)
+        self.database.prepare()
 
     def close(self) -> None:
-        self._engine.dispose()
+        self.database.engine.dispose()
 
     def run(self, operation: Callable[[Transaction], T]) -> T:
-        with self._engine.begin() as connection:
+        with self.database.engine.begin() as connection:
+            self.database.start(connection)
             tx = Transaction(connection, self.now)
             result = operation(tx)
             tx.flush()
         return result
 
     def arrive(self, *texts: str, **fields: Any) -> turns.Admission:
-        return self.run(lambda tx: turns.arrive(tx, arrival(talk(*texts), **fields), self.policy))
+        arrived = arrival(talk(*texts), **fields)
+        admission = self.run(lambda tx: turns.arrive(tx, arrived, self.policy))
+        if isinstance(admission, Begun) and arrived.gateway == "gw":
+            self.alive.add(admission.turn_id)
+        return admission
 
     def begin(self, *texts: str, **fields: Any) -> Begun:
         admission = self.arrive(*texts, **fields)
@@ -121,10 +133,19 @@ class Stored:
         return self.run(lambda tx: samples.ack(tx, request))
 
     def upkeep(self) -> None:
-        self.run(lambda tx: upkeep.upkeep(tx, self.policy, "gw"))
+        self.run(lambda tx: upkeep.upkeep(tx, self.policy, self.alive))
 
     def stats(self) -> wire.Stats:
         """The identity must hold whenever anybody looks."""
         shown = self.run(lambda tx: stats.stats(tx, self.policy, {}))
         assert difference(shown) == (0, 0), shown
         return shown
+
+    def dump(self) -> str:
+        """Every row of every table, bytes as they are."""
+
+        def rows(tx: Transaction) -> str:
+            found = (row for table in metadata.sorted_tables for row in tx.connection.execute(select(table)))
+            return "\n".join(repr(tuple(row)) for row in found)
+
+        return self.run(rows)

@@ -137,9 +137,17 @@ def test_lost_gateway_frees_its_places_at_the_next_start(stored):
     store = stored(max_head_off_policyness=0, rollout_batch_size=2)
     store.begin("a")
     store.begin("b")
-    assert store.run(lambda tx: turns.lose(tx, everything=True)) == 2
+    assert store.run(lambda tx: turns.lose_everything(tx)) == 2
     shown = store.stats()
     assert (shown.dropped, shown.capacity) == ({"gateway_lost": 2}, 2)
+
+
+def test_restarted_gateway_loses_its_own_turns_and_no_others(stored):
+    store = stored()
+    store.begin("before the restart", gateway="pod_a-00000001")
+    store.begin("of another pod", gateway="podxa-00000001")
+    assert store.run(lambda tx: turns.lose_everything(tx, "pod_a")) == 1
+    assert (store.stats().waiting.generating, store.stats().dropped) == (1, {"gateway_lost": 1})
 
 
 def test_generating_turn_without_heartbeat_is_lost_and_with_it_is_not(stored):

@@ -13,10 +13,10 @@ import aiohttp
 from openclaw_core import names, wire
 from openclaw_gateway import settings
 from openclaw_gateway.store import stats
+from openclaw_gateway.store.databases import Sqlite
 from openclaw_gateway.store.stats import difference
 from openclaw_gateway.store.store import FILE_NAME, Store
 from openclaw_gateway.store.transaction import Policy, Transaction
-from openclaw_gateway.store.writer import sqlite_engine
 from tests.fakes.engine import FakeEngine, Knobs
 from tests.unit.gateway.running import TOKEN, config, conversation
 
@@ -121,7 +121,7 @@ class Load:
 
 
 def read(tmp_path, operation):
-    engine = sqlite_engine(tmp_path / FILE_NAME)
+    engine = Sqlite(tmp_path / FILE_NAME).engine
     with engine.begin() as connection:
         tx = Transaction(connection, 0.0)
         result = operation(tx)
@@ -147,7 +147,7 @@ async def test_identity_holds_after_kill_9_at_any_moment(tmp_path):
     assert shown.trained >= len(load.acked)
     assert len(load.acked) == len(set(load.acked)), "a sample was acknowledged twice"
 
-    store = await Store.open(tmp_path, policy, "the next one")
+    store = await Store.open(Sqlite(tmp_path / FILE_NAME), policy, "the next one")
     try:
         shown = await store.stats({})
     finally:

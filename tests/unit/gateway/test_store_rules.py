@@ -6,6 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from openclaw_core import wire
 from openclaw_gateway.store import judging, samples, turns
+from openclaw_gateway.store.databases import Sqlite
 from openclaw_gateway.store.samples import OldEpochError
 from openclaw_gateway.store.turns import Begun
 from tests.unit.gateway.stored import Stored
@@ -17,6 +18,9 @@ SESSIONS = st.sampled_from([None, "a", "b"])
 class StoreRules(RuleBasedStateMachine):
     """Drives the operations as gateways, judges and trainers would, late and in disorder included."""
 
+    def database(self):
+        return Sqlite(None)
+
     @initialize(
         drop_policy=st.sampled_from(["reject", "dropOldest"]),
         on_stale=st.sampled_from(["reject", "serveUntracked"]),
@@ -25,6 +29,7 @@ class StoreRules(RuleBasedStateMachine):
     )
     def open(self, drop_policy, on_stale, fire, in_order):
         self.store = Stored(
+            self.database(),
             max_head_off_policyness=1,
             rollout_batch_size=2,
             max_concurrent=3,
@@ -75,7 +80,7 @@ class StoreRules(RuleBasedStateMachine):
 
     @rule()
     def crash(self):
-        self.store.run(lambda tx: turns.lose(tx, everything=True))
+        self.store.run(lambda tx: turns.lose_everything(tx))
         self.generating.clear()
 
     @rule(most=st.integers(1, 3))
@@ -135,11 +140,12 @@ class StoreRules(RuleBasedStateMachine):
             assert min(shown.dropped.values(), default=0) >= 0
 
 
-StoreRules.TestCase.settings = settings(
+RULES = settings(
     max_examples=15,
     stateful_step_count=25,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+StoreRules.TestCase.settings = RULES
 test_store_rules = StoreRules.TestCase

@@ -5,13 +5,20 @@ import asyncio
 import pytest
 from sqlalchemy import text
 
+from openclaw_gateway.store.databases import Sqlite
 from openclaw_gateway.store.transaction import Topic
-from openclaw_gateway.store.writer import StoreUnavailableError, Writer, sqlite_engine
+from openclaw_gateway.store.writer import StoreUnavailableError, Writer
+
+
+def opened_database(directory):
+    database = Sqlite(directory / "x.db")
+    database.prepare()
+    return database
 
 
 @pytest.fixture
 async def writer(tmp_path):
-    opened = Writer(sqlite_engine(tmp_path / "x.db"))
+    opened = Writer(opened_database(tmp_path))
     yield opened
     await opened.close()
 
@@ -68,7 +75,7 @@ async def test_file_is_durable_and_write_ahead(writer):
 
 
 async def test_closed_writer_refuses(tmp_path):
-    writer = Writer(sqlite_engine(tmp_path / "x.db"))
+    writer = Writer(opened_database(tmp_path))
     await writer.run(count("a"))
     await writer.close()
     with pytest.raises(StoreUnavailableError):

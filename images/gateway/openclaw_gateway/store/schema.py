@@ -6,7 +6,19 @@ and `next_states`, written once. Times are Unix seconds: leases must outlive the
 
 from enum import StrEnum
 
-from sqlalchemy import Boolean, Column, Float, Index, Integer, LargeBinary, MetaData, String, Table, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    UniqueConstraint,
+)
 
 
 class State(StrEnum):
@@ -57,11 +69,13 @@ class Untracked(StrEnum):
 
 
 metadata = MetaData()
+_Id = BigInteger().with_variant(Integer, "sqlite")
+"""Never reused and never exhausted; SQLite counts on only in a column called INTEGER."""
 
 sessions = Table(
     "sessions",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", _Id, primary_key=True),
     Column("owner", String(32), nullable=False),  # fingerprint of the API key
     Column("name", String(256), nullable=False),  # the client's X-Session-Id, or drawn by us
     Column("explicit", Boolean, nullable=False),
@@ -76,8 +90,8 @@ sessions = Table(
 turns = Table(
     "turns",
     metadata,
-    Column("id", Integer, primary_key=True),  # never reused: an acknowledgement may come twice
-    Column("session_id", Integer, nullable=False),
+    Column("id", _Id, primary_key=True),  # never reused: an acknowledgement may come twice
+    Column("session_id", _Id, nullable=False),
     Column("owner", String(32), nullable=False),
     Column("session", String(256), nullable=False),
     Column("number", Integer, nullable=False),
@@ -96,7 +110,7 @@ turns = Table(
     Column("judge_at", Float),
     Column("lease", String(64)),
     Column("lease_until", Float),
-    Column("lease_epoch", Integer),  # trainer epoch that leased it last
+    Column("lease_epoch", BigInteger),  # trainer epoch that leased it last
     Column("score", Integer),
     Column("votes", String(256)),
     Column("ready_at", Float),
@@ -112,7 +126,7 @@ turns = Table(
 contents = Table(
     "contents",
     metadata,
-    Column("turn_id", Integer, primary_key=True, autoincrement=False),
+    Column("turn_id", _Id, primary_key=True, autoincrement=False),
     Column("messages", LargeBinary, nullable=False),  # JSON
     Column("response", LargeBinary, nullable=False),  # JSON
     Column("prompt_ids", LargeBinary, nullable=False),  # int32, little endian
@@ -125,7 +139,7 @@ contents = Table(
 next_states = Table(
     "next_states",
     metadata,
-    Column("turn_id", Integer, primary_key=True, autoincrement=False),
+    Column("turn_id", _Id, primary_key=True, autoincrement=False),
     Column("messages", LargeBinary, nullable=False),  # JSON
     Column("edited", Boolean, nullable=False),
 )
@@ -142,5 +156,5 @@ counters = Table(
     "counters",
     metadata,
     Column("name", String(96), primary_key=True),
-    Column("value", Integer, nullable=False),
+    Column("value", BigInteger, nullable=False),
 )

@@ -2,17 +2,18 @@
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Mapping
-from functools import partial
-from pathlib import Path
+import math
+from collections.abc import Mapping
+
+from sqlalchemy.exc import DBAPIError
 
 from openclaw_core import wire
 from openclaw_gateway.store import judging, samples, stats, turns, upkeep
+from openclaw_gateway.store.databases import Database
 from openclaw_gateway.store.sessions import Arrival
 from openclaw_gateway.store.transaction import Policy, Topic
 from openclaw_gateway.store.turns import Admission, Finished
-from openclaw_gateway.store.writer import Operation, StoreUnavailableError, Writer, sqlite_engine
+from openclaw_gateway.store.writer import Operation, StoreUnavailableError, Writer
 
 _log = logging.getLogger(__name__)
 
@@ -21,21 +22,30 @@ _LOOK_AGAIN_SEC = 1.0  # leases run out without a commit of their own
 
 
 class Store:
-    """`gateway` names this incarnation; no other process uses the SQLite file."""
+    """`gateway` names this incarnation: `<pod>-<8 hex>`."""
 
     def __init__(self, writer: Writer, policy: Policy, gateway: str) -> None:
         self._writer, self._policy, self.gateway = writer, policy, gateway
-        self._owed: list[Operation[object]] = []
+        self._owed: list[tuple[Operation[object], int | None]] = []
+        self._generating: set[int] = set()
+        self._beat_at = -math.inf
         self._closing = False
 
     @classmethod
-    async def open(
-        cls, directory: Path | None, policy: Policy, gateway: str, *, clock: Callable[[], float] = time.time
-    ) -> "Store":
-        """Open or make the database; turns that generated when its last gateway died become dropped(gateway_lost)."""
-        engine = sqlite_engine(directory / FILE_NAME if directory else None)
-        store = cls(Writer(engine, clock=clock), policy, gateway)
-        await store._writer.run(partial(turns.lose, everything=True))
+    async def open(cls, database: Database, policy: Policy, gateway: str) -> "Store":
+        """Open or make the tables; turns that generated when this gateway died last become dropped(gateway_lost).
+
+        Nobody else has a SQLite file; in a shared database only earlier incarnations of this pod are known to be dead,
+        others are when their heartbeat stops. Raises StoreUnavailableError.
+        """
+        try:
+            await asyncio.to_thread(database.prepare)
+        except DBAPIError as error:
+            database.engine.dispose()
+            raise StoreUnavailableError(f"the experience store cannot be opened: {error.orig}") from error
+        store = cls(Writer(database), policy, gateway)
+        pod = gateway.rpartition("-")[0] if database.is_shared else None
+        await store._writer.run(lambda tx: turns.lose_everything(tx, pod))
         return store
 
     async def close(self) -> None:
@@ -52,7 +62,7 @@ class Store:
         await self._writer.watch()
 
     async def arrive(self, arrival: Arrival) -> Admission:
-        return await self._writer.run(lambda tx: turns.arrive(tx, arrival, self._policy))
+        return self._noted(await self._writer.run(lambda tx: turns.arrive(tx, arrival, self._policy)))
 
     async def wait_for_room(self, arrival: Arrival, timeout_sec: float) -> Admission:
         """Try again at every place that comes free (dropPolicy block), until the timeout; then the last refusal."""
@@ -63,14 +73,14 @@ class Store:
             admission = await self._writer.run(lambda tx: turns.admit(tx, arrival, self._policy))
             left = deadline - asyncio.get_running_loop().time()
             if not isinstance(admission, turns.Refused) or left <= 0 or self._closing:
-                return admission
+                return self._noted(admission)
             await pulse.wait_past(seen, min(left, _LOOK_AGAIN_SEC))
 
     async def finish(self, turn_id: int, finished: Finished) -> None:
-        await self._surely(lambda tx: turns.finish(tx, turn_id, finished, self._policy))
+        await self._surely(lambda tx: turns.finish(tx, turn_id, finished, self._policy), turn_id)
 
     async def withdraw(self, turn_id: int) -> None:
-        await self._surely(lambda tx: turns.withdraw(tx, turn_id))
+        await self._surely(lambda tx: turns.withdraw(tx, turn_id), turn_id)
 
     async def count_untracked(self, reason: str, owner: str, opted_out: bytes | None = None) -> None:
         """`opted_out`: chain of an opted-out request and its answer, so that what quotes it is known."""
@@ -135,18 +145,31 @@ class Store:
 
     async def upkeep(self) -> None:
         """What time does, and what a store that was down still owes. Raises StoreUnavailableError."""
-        await self._writer.run(lambda tx: upkeep.upkeep(tx, self._policy, self.gateway))
+        now = asyncio.get_running_loop().time()
+        alive = tuple(self._generating) if now - self._beat_at >= turns.HEARTBEAT_SEC else ()
+        await self._writer.run(lambda tx: upkeep.upkeep(tx, self._policy, alive))
+        if alive:
+            self._beat_at = now
         owed, self._owed = self._owed, []
-        for operation in owed:
-            await self._surely(operation)
+        for operation, turn_id in owed:
+            await self._surely(operation, turn_id)
 
-    async def _surely(self, operation: Operation[object]) -> None:
+    def _noted(self, admission: Admission) -> Admission:
+        """Turns that are known here stay alive: a begin whose answer was lost with a connection must not."""
+        if isinstance(admission, turns.Begun):
+            self._generating.add(admission.turn_id)
+        return admission
+
+    async def _surely(self, operation: Operation[object], ends: int | None = None) -> None:
         """The end of what a client was served: it has its answer, so a store that is down catches up later.
 
-        Bounded by what was in flight, for a store that is down begins nothing.
+        Bounded by what was in flight, for a store that is down begins nothing. `ends`: the turn, alive until then.
         """
         try:
             await self._writer.run(operation)
         except StoreUnavailableError as error:
             _log.error("the end of a turn is not stored yet: %s", error)
-            self._owed.append(operation)
+            self._owed.append((operation, ends))
+        else:
+            if ends is not None:
+                self._generating.discard(ends)

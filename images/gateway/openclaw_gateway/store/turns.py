@@ -1,13 +1,13 @@
 """A turn's life at the gateway: begin, finish, withdraw. One transaction each; the first decides admission."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, and_, delete, func, select, update
+from sqlalchemy import ColumnElement, delete, func, select, true, update
 
 from openclaw_core import staleness, wire
 from openclaw_gateway.store import opt_outs, sessions
@@ -17,6 +17,7 @@ from openclaw_gateway.store.sessions import Arrival, Session
 from openclaw_gateway.store.transaction import RECORDED, SERVED, AnyRow, Policy, Topic, Transaction, dropped, untracked
 
 HEARTBEAT_SEC = 20.0
+"""How often a gateway says which turns it generates."""
 _LOST_AFTER_SEC = 90.0  # a generating turn without a heartbeat for this long lost its gateway
 
 
@@ -167,13 +168,14 @@ def end_session(tx: Transaction, owner: str, name: str) -> None:
         sessions.end(tx, turns.c.session_id == row.id)
 
 
-def heartbeat(tx: Transaction, gateway: str) -> None:
-    """Keep this incarnation's generating turns alive."""
-    tx.connection.execute(
-        update(turns)
-        .where(turns.c.state == State.GENERATING, turns.c.gateway == gateway)
-        .values(alive_until=tx.now + _LOST_AFTER_SEC)
-    )
+def heartbeat(tx: Transaction, alive: Collection[int]) -> None:
+    """Keep these generating turns alive."""
+    if alive:
+        tx.connection.execute(
+            update(turns)
+            .where(turns.c.state == State.GENERATING, turns.c.id.in_(alive))
+            .values(alive_until=tx.now + _LOST_AFTER_SEC)
+        )
 
 
 def backlog(tx: Transaction, except_turn: int = 0) -> staleness.Backlog:
@@ -300,13 +302,22 @@ def _keep(tx: Transaction, turn_id: int, finished: Finished, recording: Recordin
     )
 
 
-def lose(tx: Transaction, *, everything: bool) -> int:
-    """Generating turns whose gateway is gone become dropped(gateway_lost); `everything`: nobody else runs."""
-    late = turns.c.state == State.GENERATING
-    if not everything:
-        late = and_(late, turns.c.alive_until <= tx.now)
+def lose_silent(tx: Transaction) -> int:
+    """Generating turns whose gateway went silent become dropped(gateway_lost)."""
+    return _lose(tx, turns.c.alive_until <= tx.now)
+
+
+def lose_everything(tx: Transaction, pod: str | None = None) -> int:
+    """The same for every turn that generates, or that one of `pod`'s incarnations generated: they are dead."""
+    return _lose(tx, true() if pod is None else turns.c.gateway.startswith(f"{pod}-", autoescape=True))
+
+
+def _lose(tx: Transaction, which: ColumnElement[bool]) -> int:
     rows = tx.connection.execute(
-        update(turns).where(late).values(state=State.DROPPED, reason=Drop.GATEWAY_LOST).returning(turns.c.id)
+        update(turns)
+        .where(turns.c.state == State.GENERATING, which)
+        .values(state=State.DROPPED, reason=Drop.GATEWAY_LOST)
+        .returning(turns.c.id)
     ).all()
     tx.count(dropped(Drop.GATEWAY_LOST), len(rows))
     if rows:

@@ -3,6 +3,8 @@
 Each step is bounded, so that upkeep never holds the writer for long.
 """
 
+from collections.abc import Collection
+
 from sqlalchemy import delete, select
 
 from openclaw_gateway.store import judging, opt_outs, samples
@@ -16,9 +18,10 @@ KEPT_TURNS = 20_000
 """Ended turns whose rows are kept, for late acknowledgements and for whoever asks what was trained."""
 
 
-def upkeep(tx: Transaction, policy: Policy, gateway: str) -> None:
-    turn_life.heartbeat(tx, gateway)
-    turn_life.lose(tx, everything=False)
+def upkeep(tx: Transaction, policy: Policy, alive: Collection[int]) -> None:
+    """`alive`: turns that the calling gateway generates."""
+    turn_life.heartbeat(tx, alive)
+    turn_life.lose_silent(tx)
     judging.expire(tx)
     samples.expire(tx)
     end_idle_sessions(tx, policy)

@@ -1,27 +1,26 @@
 """The one thread that writes: group commit over whatever operations are waiting.
 
 ```
- event loop ── run(operation) ──▶ queue ──▶ thread: BEGIN IMMEDIATE · operation … operation · COMMIT ──▶ results
+ event loop ── run(operation) ──▶ queue ──▶ thread: BEGIN · operation … operation · COMMIT ──▶ results
 ```
-While one commit is on its way to the disk the next operations gather, so `synchronous=FULL` costs one fsync for many.
+While one commit is on its way to the disk the next operations gather, so that one fsync serves many.
 An operation that raises fails alone: the batch is rolled back and run again one by one, which operations must bear.
+A connection that breaks fails the batch, unless its COMMIT was on the way and is found to have taken place.
 Bounds: ≤ 256 operations a commit. A thread that dies fails every waiter and ends `watch`.
 """
 
 import asyncio
+import contextlib
 import queue
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.pool import StaticPool
 
-from openclaw_gateway.store.schema import metadata
+from openclaw_gateway.store.databases import Database, Started, is_lost
 from openclaw_gateway.store.transaction import Topic, Transaction
 
 T = TypeVar("T")
@@ -30,29 +29,15 @@ _MOST_PER_COMMIT = 256
 
 
 class StoreUnavailableError(Exception):
-    """The database cannot be read or written now (disk full, volume gone, thread dead)."""
+    """The database cannot be read or written now (disk full, volume or server gone, thread dead)."""
 
 
-def sqlite_engine(file: Path | None) -> Engine:
-    """The database in `file` (None: in memory), made if absent; WAL, every commit on disk before it returns."""
-    if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(
-        f"sqlite:///{file}" if file else "sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False}
-    )
+class _BrokenError(Exception):
+    """The whole batch failed with its connection or at its COMMIT: running it again would not help."""
 
-    @event.listens_for(engine, "connect")
-    def _configure(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # we say BEGIN ourselves
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=5000", "journal_size_limit=67108864"):
-            connection.execute(f"PRAGMA {pragma}")
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    metadata.create_all(engine)
-    return engine
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 @dataclass(frozen=True)
@@ -64,8 +49,8 @@ class _Waiting:
 class Writer:
     """`await run(operation)` returns its result once the commit is on disk."""
 
-    def __init__(self, engine: Engine, *, clock: Callable[[], float] = time.time) -> None:
-        self._engine, self._clock = engine, clock
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
@@ -92,7 +77,7 @@ class Writer:
         """Commit what is waiting, then end the thread."""
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join, 10.0)
-        self._engine.dispose()
+        self._database.engine.dispose()
 
     def _work(self) -> None:
         failure: Exception | None = None
@@ -118,21 +103,63 @@ class Writer:
     def _commit(self, batch: Sequence[_Waiting]) -> None:
         try:
             outcome = self._transact(batch)
+        except _BrokenError as broken:
+            for waiting in batch:
+                self._hand_over(_fail, waiting.future, broken.error)
         except Exception as error:
             if len(batch) == 1:
                 self._hand_over(_fail, batch[0].future, error)
                 return
             for waiting in batch:
                 self._commit([waiting])
-            return
-        self._hand_over(self._deliver, batch, *outcome)
+        else:
+            self._hand_over(self._deliver, batch, *outcome)
 
     def _transact(self, batch: Sequence[_Waiting]) -> tuple[list[Any], set[Topic]]:
-        with self._engine.begin() as connection:
-            transaction = Transaction(connection, self._clock())
-            results = [waiting.operation(transaction) for waiting in batch]
-            transaction.flush()
+        with self._begun() as (connection, started):
+            transaction = Transaction(connection, started.now)
+            try:
+                results = [waiting.operation(transaction) for waiting in batch]
+                transaction.flush()
+            except DBAPIError as error:
+                if is_lost(error):
+                    raise _BrokenError(error) from error
+                raise
+            self._end(connection, started)
         return results, transaction.touched
+
+    @contextlib.contextmanager
+    def _begun(self) -> Iterator[tuple[Connection, Started]]:
+        """A connection with its transaction begun; a connection that went stale while idle is replaced once."""
+        with contextlib.ExitStack() as stack:
+            try:
+                try:
+                    begun = self._begin(stack)
+                except DBAPIError as error:
+                    if not is_lost(error):
+                        raise
+                    begun = self._begin(stack)
+            except DBAPIError as error:
+                raise _BrokenError(error) from error
+            yield begun
+
+    def _begin(self, stack: contextlib.ExitStack) -> tuple[Connection, Started]:
+        connection = stack.enter_context(self._database.engine.connect())
+        connection.begin()
+        return connection, self._database.start(connection)
+
+    def _end(self, connection: Connection, started: Started) -> None:
+        try:
+            connection.commit()
+        except DBAPIError as error:
+            if not (is_lost(error) and self._happened(started)):
+                raise _BrokenError(error) from error
+
+    def _happened(self, started: Started) -> bool:
+        try:
+            return self._database.happened(started.ticket)
+        except DBAPIError as error:
+            raise _BrokenError(error) from error
 
     def _hand_over(self, callback: Callable[..., object], *arguments: Any) -> None:
         if not self._loop.is_closed():
