@@ -2,13 +2,14 @@
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
+from typing import Any, TypeVar
 
 import orjson
 
 from openclaw_gateway import errors
 
+T = TypeVar("T")
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -61,6 +62,19 @@ async def until_gone(receive: Receive) -> None:
     """Returns when the client has closed its connection."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, which ends with the client: ClientGoneError. The body must have been read."""
+    working, watching = asyncio.ensure_future(work), asyncio.ensure_future(until_gone(receive))
+    try:
+        await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientGoneError
+        return await working
+    finally:
+        for task in (working, watching):
+            task.cancel()
 
 
 async def start(send: Send, status: int, headers: Mapping[str, str]) -> None:

@@ -33,7 +33,6 @@ from openclaw_gateway.store.writer import StoreUnavailableError
 from openclaw_gateway.upstream import Call, Upstream
 
 _log = logging.getLogger(__name__)
-_REFUSED_RETRY_SEC = 1
 
 
 @dataclass(frozen=True)
@@ -105,11 +104,12 @@ class Chat:
     async def _admit(self, face: Face, headers: Mapping[str, str], receive: asgi.Receive, request_id: str) -> _Turn:
         owner = auth.owner_of(headers, self._settings.api_key)
         raw = await asgi.read_body(receive)
-        await self._gate.enter()
+        if self._gate.is_on():
+            await asgi.unless_gone(receive, self._gate.enter())
         request = face.parse(headers, raw, default_main=self._settings.default_main)
-        admission = await self._arrive(owner, request)
+        admission = await self._arrive(owner, request, receive)
         if isinstance(admission, Refused):
-            raise errors.too_many(admission.code, _REFUSED_RETRY_SEC)
+            raise errors.too_many(admission.code, self._store.retry_after(admission.code))
         session = admission.session or request.session or request_id
         answer = face.headers(request_id)
         if isinstance(admission, Begun):
@@ -117,7 +117,7 @@ class Chat:
             return _Turn(face, request, request_id, owner, admission.turn_id, None, session, answer)
         return _Turn(face, request, request_id, owner, None, admission.reason, session, answer)
 
-    async def _arrive(self, owner: str, request: ChatRequest) -> Admission:
+    async def _arrive(self, owner: str, request: ChatRequest, receive: asgi.Receive) -> Admission:
         if request.completion:
             return Unrecorded(Untracked.COMPLETION, request.session)
         if not request.main and not request.opt_out:
@@ -142,7 +142,8 @@ class Chat:
             admission = await self._store.arrive(arrival)
             full = isinstance(admission, Refused) and admission.code is Refusal.QUEUE_FULL
             if full and self._settings.blocks_when_full:
-                return await self._store.wait_for_room(arrival, self._settings.block_timeout_sec)
+                waiting = self._store.wait_for_room(arrival, self._settings.block_timeout_sec)
+                return await asgi.unless_gone(receive, waiting)
         except StoreUnavailableError as error:
             _log.error("the experience store failed: %s", error)
             if self._settings.serve_when_store_down:

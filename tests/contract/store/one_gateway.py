@@ -1,4 +1,4 @@
-"""One gateway process on a shared store: `python -m tests.contract.store.one_gateway URL TRAINING POD MODE`.
+"""One gateway process on a shared store: `python -m tests.contract.store.one_gateway URL TRAINING POD MODE [ETA BATCH]`.
 
 `admit`: sixty one-shot users, prints how many got in. `work`: begins, finishes, judges and trains until it is killed,
 printing each sample it was given.
@@ -6,6 +6,7 @@ printing each sample it was given.
 
 import asyncio
 import sys
+from dataclasses import replace
 
 from openclaw_core import wire
 from openclaw_gateway import conversation
@@ -16,8 +17,9 @@ from tests.contract.store.shared import POLICY
 from tests.unit.gateway.stored import arrival, recording, talk
 
 
-async def main(url: str, training: str, pod: str, mode: str) -> None:
-    store = await Store.open(Postgres(url, namespace="shared", training=training), POLICY, f"{pod}-00000001")
+async def main(url: str, training: str, pod: str, mode: str, eta: str = "1", batch: str = "8") -> None:
+    policy = replace(POLICY, max_head_off_policyness=int(eta), rollout_batch_size=int(batch))
+    store = await Store.open(Postgres(url, namespace="shared", training=training), policy, f"{pod}-00000001")
     if mode == "admit":
         admissions = await asyncio.gather(*(store.arrive(arrival(talk(f"{pod} {n}"))) for n in range(60)))
         say(sum(isinstance(admission, Begun) for admission in admissions))

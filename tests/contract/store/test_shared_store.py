@@ -44,8 +44,8 @@ async def opened(server, training):
         await store.close()
 
 
-async def process(server, training, pod, mode):
-    command = (sys.executable, "-m", "tests.contract.store.one_gateway", server.url, training, pod, mode)
+async def process(server, training, pod, *mode):
+    command = (sys.executable, "-m", "tests.contract.store.one_gateway", server.url, training, pod, *mode)
     return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
 
 
@@ -66,11 +66,12 @@ async def queued_sample(store, session):
     return begun.turn_id
 
 
-async def test_capacity_is_exact_over_two_processes(server, training, opened):
+@pytest.mark.parametrize(("eta", "batch", "capacity"), [("0", "4", 4), ("2", "4", 12)])
+async def test_capacity_is_exact_over_two_processes(server, training, opened, eta, batch, capacity):
     await opened()
-    gateways = [await process(server, training, pod, "admit") for pod in ("a", "b")]
+    gateways = [await process(server, training, pod, "admit", eta, batch) for pod in ("a", "b")]
     admitted = [int((await gateway.communicate())[0]) for gateway in gateways]
-    assert sum(admitted) == 16
+    assert sum(admitted) == capacity
 
 
 async def test_killed_gateways_lose_their_own_turns_only_and_nothing_is_trained_twice(server, training, opened):

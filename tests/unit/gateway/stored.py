@@ -128,8 +128,8 @@ class Stored:
         leased = self.run(lambda tx: samples.lease(tx, request, self.policy))
         return None if leased is None else leased.samples
 
-    def ack(self, *ids: int, epoch: int = 1) -> list[int]:
-        request = wire.AckSamples(trainer_epoch=epoch, ids=list(ids), version=VERSION)
+    def ack(self, *ids: int, epoch: int = 1, version: str = VERSION) -> list[int]:
+        request = wire.AckSamples(trainer_epoch=epoch, ids=list(ids), version=version)
         return self.run(lambda tx: samples.ack(tx, request))
 
     def upkeep(self) -> None:

@@ -4,7 +4,9 @@ import pytest
 
 from openclaw_core import wire
 from openclaw_gateway.store import judging, samples, turns
+from openclaw_gateway.store.databases import Sqlite
 from openclaw_gateway.store.turns import Begun, Refused, Unrecorded
+from tests.unit.gateway.stored import Stored
 
 
 def admitted(store, many, **fields):
@@ -18,6 +20,22 @@ def test_capacity_is_exact_at_its_boundary(stored, eta, batch, expected):
     assert admitted(store, 40) == expected
     assert store.stats().capacity == 0
     assert store.arrive("one more") == Refused("staleness_bound", None)
+
+
+def test_capacity_is_read_from_the_store_after_a_restart(tmp_path):
+    file = tmp_path / "experience.db"
+    before = Stored(Sqlite(file), max_head_off_policyness=0, rollout_batch_size=4)
+    for number in range(3):
+        before.scored(f"s{number}")
+    before.begin("generates when the gateway dies")
+    before.close()
+    after = Stored(Sqlite(file), max_head_off_policyness=0, rollout_batch_size=4)
+    try:
+        assert after.run(turns.lose_everything) == 1
+        assert admitted(after, 12) == 1
+        assert after.stats().served == 5
+    finally:
+        after.close()
 
 
 def test_concurrent_turns_are_bounded(stored):
@@ -66,6 +84,28 @@ def test_48_one_shot_users_do_not_block_for_ever(stored):
             served += 1
         store.now += 10.5
     assert store.stats().served == 48
+
+
+def test_rollback_by_four_versions_keeps_admitting(stored):
+    store = stored(max_head_off_policyness=0, rollout_batch_size=2)
+    for number, version in enumerate((5, 6, 7, 8, 4, 4, 5, 6)):
+        ids = [store.scored(f"s{number}-{turn}") for turn in range(2)]
+        assert isinstance(store.arrive("one more"), Refused)
+        store.lease_samples(2)
+        assert store.ack(*ids, version=f"{version}-00000000") == ids
+    assert (store.stats().trained, store.stats().capacity) == (16, 2)
+
+
+def test_eta_0_goes_on_after_a_batch_that_lost_a_turn(stored):
+    store = stored(max_head_off_policyness=0, rollout_batch_size=4)
+    for number in range(5):
+        ids = [store.scored(f"s{number}-{turn}") for turn in range(3)]
+        lost = store.begin("lost", session=f"lost-{number}")
+        store.finish(lost, "lost", drop="client_gone")
+        ids.append(store.scored(f"s{number}-3"))
+        assert len(store.lease_samples(4) or ()) == 4
+        assert store.ack(*ids) == ids
+    assert store.stats().trained == 20
 
 
 def test_turns_held_for_the_sessions_end_do_not_block_their_own_session(stored):

@@ -104,7 +104,7 @@ async def test_refused_client_is_told_when_to_come_back_and_its_words_are_kept()
             json={"messages": conversation("Hi", "Hello", "thanks"), "session_id": "s"},
         ) as response:
             assert response.status == 429
-            assert response.headers["Retry-After"] == "1"
+            assert response.headers["Retry-After"] == "2"  # nothing came free since the start
             assert (await response.json())["error"]["code"] == "staleness_bound"
         # Another key (none at all) is another user: those words are not this session's.
         assert (await gateway.stats()).waiting.judge == 0
@@ -114,15 +114,51 @@ async def test_refused_client_is_told_when_to_come_back_and_its_words_are_kept()
         assert (await gateway.stats()).refused == {"staleness_bound": 2}
 
 
+async def full_queue(gateway):
+    """One sample, which is all the queue takes."""
+    await gateway.chat("Hi", session="a")
+    await gateway.post(conversation("Hi", "Hello", "thanks"), session="a")
+    await gateway.judge()
+
+
+async def test_blocked_submission_is_refused_after_its_timeout():
+    blocking = config(
+        queue={"max_size": 1, "drop_policy": "block"},
+        policy_training={"max_head_off_policyness": 0, "rollout_batch_size": 1, "min_batch": 1},
+    ).model_copy(update={"block_timeout_sec": 1})
+    async with FakeEngine(reply="Hello") as engine, running(engine, gateway=blocking) as gateway:
+        await full_queue(gateway)
+        status, body = await gateway.post(conversation("next"), session="b")
+        assert (status, body["error"]["code"]) == (429, "queue_full")
+        assert (await gateway.stats()).served == 1
+
+
+async def test_client_that_leaves_while_it_is_blocked_takes_no_place():
+    blocking = config(
+        queue={"max_size": 1, "drop_policy": "block"},
+        policy_training={"max_head_off_policyness": 0, "rollout_batch_size": 1, "min_batch": 1},
+    )
+    async with FakeEngine(reply="Hello") as engine, running(engine, gateway=blocking) as gateway:
+        await full_queue(gateway)
+        blocked = asyncio.create_task(gateway.post(conversation("next"), session="b"))
+        await asyncio.sleep(0.2)
+        blocked.cancel()
+        await asyncio.sleep(0.2)
+        (sample,) = (await gateway.lease(1)).samples
+        ack = wire.AckSamples(trainer_epoch=1, ids=[sample.id], version="1-0a1b2c3d")
+        await gateway.internal("/internal/samples/ack", ack)
+        await asyncio.sleep(0.2)
+        stats = await gateway.stats()
+        assert (stats.served, stats.capacity, len(engine.requests)) == (1, 1, 1)
+
+
 async def test_blocked_submission_gets_the_next_free_place():
     setup = config(
         queue={"max_size": 1, "drop_policy": "block"},
         policy_training={"max_head_off_policyness": 0, "rollout_batch_size": 1, "min_batch": 1},
     )
     async with FakeEngine(reply="Hello") as engine, running(engine, gateway=setup) as gateway:
-        await gateway.chat("Hi", session="a")
-        await gateway.post(conversation("Hi", "Hello", "thanks"), session="a")
-        await gateway.judge()
+        await full_queue(gateway)
         blocked = asyncio.create_task(gateway.post(conversation("next"), session="b"))
         await asyncio.sleep(0.2)
         assert not blocked.done()

@@ -72,6 +72,28 @@ async def test_requests_wait_and_none_is_refused_without_the_pause():
         assert [status for status, _ in await asyncio.gather(*waiting)] == [200] * 5
 
 
+async def test_held_requests_are_served_when_the_pause_expires_by_itself():
+    setup = config(policy_serving={"weight_sync_pause": False})
+    async with FakeEngine() as engine, running(engine, gateway=setup) as gateway:
+        await hold(gateway, lease_sec=0.3)
+        answers = await asyncio.gather(*(gateway.post(USER, session=f"s{n}") for n in range(5)))
+        assert [status for status, _ in answers] == [200] * 5
+        assert (await gateway.stats()).refused == {}
+
+
+async def test_client_that_leaves_while_it_is_held_was_no_turn():
+    setup = config(policy_serving={"weight_sync_pause": False})
+    async with FakeEngine() as engine, running(engine, gateway=setup) as gateway:
+        await hold(gateway)
+        held = asyncio.create_task(gateway.post(USER))
+        await asyncio.sleep(0.2)
+        held.cancel()
+        await asyncio.sleep(0.2)
+        await release(gateway)
+        await gateway.post(USER)
+        assert ((await gateway.stats()).served, len(engine.requests)) == (1, 1)
+
+
 async def test_hold_expires_by_itself():
     async with FakeEngine() as engine, running(engine) as gateway:
         await hold(gateway, lease_sec=0.3)

@@ -19,7 +19,7 @@ def broken(monkeypatch):
         else:
             monkeypatch.undo()
 
-    async def fails(_operation):
+    async def fails(_operation, **_):
         raise StoreUnavailableError("database or disk is full")
 
     return breaks

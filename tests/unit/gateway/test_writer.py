@@ -80,3 +80,12 @@ async def test_closed_writer_refuses(tmp_path):
     await writer.close()
     with pytest.raises(StoreUnavailableError):
         await writer.run(count("a"))
+
+
+async def test_result_that_nobody_waits_for_is_told(writer):
+    told = []
+    waiting = asyncio.create_task(writer.run(lambda tx: tx.count("a") or 7, unclaimed=told.append))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await writer.run(count("b"))
+    assert told == [7]

@@ -10,9 +10,10 @@ from sqlalchemy.exc import DBAPIError
 from openclaw_core import wire
 from openclaw_gateway.store import judging, samples, stats, turns, upkeep
 from openclaw_gateway.store.databases import Database
+from openclaw_gateway.store.drain import Drain
 from openclaw_gateway.store.sessions import Arrival
 from openclaw_gateway.store.transaction import Policy, Topic
-from openclaw_gateway.store.turns import Admission, Finished
+from openclaw_gateway.store.turns import Admission, Finished, Refusal
 from openclaw_gateway.store.writer import Operation, StoreUnavailableError, Writer
 
 _log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ class Store:
         self._owed: list[tuple[Operation[object], int | None]] = []
         self._generating: set[int] = set()
         self._beat_at = -math.inf
+        self._drain = Drain()
         self._closing = False
 
     @classmethod
@@ -62,7 +64,7 @@ class Store:
         await self._writer.watch()
 
     async def arrive(self, arrival: Arrival) -> Admission:
-        return self._noted(await self._writer.run(lambda tx: turns.arrive(tx, arrival, self._policy)))
+        return await self._admitted(lambda tx: turns.arrive(tx, arrival, self._policy))
 
     async def wait_for_room(self, arrival: Arrival, timeout_sec: float) -> Admission:
         """Try again at every place that comes free (dropPolicy block), until the timeout; then the last refusal."""
@@ -70,11 +72,15 @@ class Store:
         pulse = self._writer.pulse(Topic.CAPACITY)
         while True:
             seen = pulse.count
-            admission = await self._writer.run(lambda tx: turns.admit(tx, arrival, self._policy))
+            admission = await self._admitted(lambda tx: turns.admit(tx, arrival, self._policy))
             left = deadline - asyncio.get_running_loop().time()
             if not isinstance(admission, turns.Refused) or left <= 0 or self._closing:
-                return self._noted(admission)
+                return admission
             await pulse.wait_past(seen, min(left, _LOOK_AGAIN_SEC))
+
+    def retry_after(self, code: Refusal) -> int:
+        """Whole seconds a client that was refused should wait; a place at the engines is free again soon."""
+        return 1 if code is Refusal.MAX_CONCURRENT else self._drain.refuse(asyncio.get_running_loop().time())
 
     async def finish(self, turn_id: int, finished: Finished) -> None:
         await self._surely(lambda tx: turns.finish(tx, turn_id, finished, self._policy), turn_id)
@@ -147,18 +153,25 @@ class Store:
         """What time does, and what a store that was down still owes. Raises StoreUnavailableError."""
         now = asyncio.get_running_loop().time()
         alive = tuple(self._generating) if now - self._beat_at >= turns.HEARTBEAT_SEC else ()
-        await self._writer.run(lambda tx: upkeep.upkeep(tx, self._policy, alive))
+        self._drain.observe(now, await self._writer.run(lambda tx: upkeep.upkeep(tx, self._policy, alive)))
         if alive:
             self._beat_at = now
         owed, self._owed = self._owed, []
         for operation, turn_id in owed:
             await self._surely(operation, turn_id)
 
-    def _noted(self, admission: Admission) -> Admission:
-        """Turns that are known here stay alive: a begin whose answer was lost with a connection must not."""
+    async def _admitted(self, operation: Operation[Admission]) -> Admission:
+        """Turns known here stay alive; a begin whose answer is lost with a connection, or with its caller, must not."""
+        admission = await self._writer.run(operation, unclaimed=self._disown)
         if isinstance(admission, turns.Begun):
             self._generating.add(admission.turn_id)
         return admission
+
+    def _disown(self, admission: Admission) -> None:
+        """Nobody waited for this admission any more: undo it at the next upkeep."""
+        if isinstance(admission, turns.Begun):
+            turn_id = admission.turn_id
+            self._owed.append((lambda tx: turns.withdraw(tx, turn_id), turn_id))
 
     async def _surely(self, operation: Operation[object], ends: int | None = None) -> None:
         """The end of what a client was served: it has its answer, so a store that is down catches up later.

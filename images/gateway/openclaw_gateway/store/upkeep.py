@@ -10,16 +10,17 @@ from sqlalchemy import delete, select
 from openclaw_gateway.store import judging, opt_outs, samples
 from openclaw_gateway.store import sessions as life
 from openclaw_gateway.store import turns as turn_life
+from openclaw_gateway.store.drain import Occupancy
 from openclaw_gateway.store.schema import ENDED, LIVE, contents, next_states, sessions, turns
-from openclaw_gateway.store.transaction import Policy, Topic, Transaction
+from openclaw_gateway.store.transaction import RECORDED, Policy, Topic, Transaction, read
 
 _FORGET_AT_ONCE = 500
 KEPT_TURNS = 20_000
 """Ended turns whose rows are kept, for late acknowledgements and for whoever asks what was trained."""
 
 
-def upkeep(tx: Transaction, policy: Policy, alive: Collection[int]) -> None:
-    """`alive`: turns that the calling gateway generates."""
+def upkeep(tx: Transaction, policy: Policy, alive: Collection[int]) -> Occupancy:
+    """`alive`: turns that the calling gateway generates. What the backlog is then."""
     turn_life.heartbeat(tx, alive)
     turn_life.lose_silent(tx)
     judging.expire(tx)
@@ -29,6 +30,8 @@ def upkeep(tx: Transaction, policy: Policy, alive: Collection[int]) -> None:
     opt_outs.forget_old(tx)
     # A grace that ran out frees a place without any commit of its own.
     tx.touched |= {Topic.CAPACITY}
+    tx.flush()
+    return Occupancy(read(tx.connection).get(RECORDED, 0), turn_life.backlog(tx).total())
 
 
 def end_idle_sessions(tx: Transaction, policy: Policy) -> None:

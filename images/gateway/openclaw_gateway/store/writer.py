@@ -44,6 +44,7 @@ class _BrokenError(Exception):
 class _Waiting:
     operation: Operation[Any]
     future: asyncio.Future[Any]
+    unclaimed: Callable[[Any], None] | None
 
 
 class Writer:
@@ -58,12 +59,15 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
         self._thread.start()
 
-    async def run(self, operation: Operation[T]) -> T:
-        """Raises StoreUnavailableError, or whatever the operation raised."""
+    async def run(self, operation: Operation[T], *, unclaimed: Callable[[T], None] | None = None) -> T:
+        """Raises StoreUnavailableError, or whatever the operation raised.
+
+        `unclaimed` is told the result when it is committed and the caller was cancelled meanwhile.
+        """
         if self._ended.done():
             raise StoreUnavailableError("the store's writer has ended")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put(_Waiting(operation, future))
+        self._queue.put(_Waiting(operation, future, unclaimed))
         return await future
 
     def pulse(self, topic: Topic) -> "Pulse":
@@ -169,6 +173,8 @@ class Writer:
         for waiting, result in zip(batch, results, strict=True):
             if not waiting.future.done():
                 waiting.future.set_result(result)
+            elif waiting.unclaimed is not None:
+                waiting.unclaimed(result)
         for topic in touched:
             self._pulses[topic].beat()
 
