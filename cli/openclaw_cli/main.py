@@ -1,4 +1,4 @@
-"""The `openclaw` command (and `kubectl openclaw`): reads files, prints resources and faults, touches no cluster."""
+"""The `openclaw` command (and `kubectl openclaw`): reads files, prints resources, asks gateways for turns."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,6 +7,7 @@ import click
 import yaml
 
 from openclaw_cli import convert as conversion
+from openclaw_cli import experience
 from openclaw_cli import validate as validation
 from openclaw_cli.located import FileError, Located, read_toml, read_yaml
 
@@ -88,6 +89,10 @@ def _fail_on(faults: list[str]) -> None:
         click.echo(fault, err=True)
     if faults:
         raise SystemExit(1)
+
+
+main.add_command(experience.export)
+main.add_command(experience.erase)
 
 
 if __name__ == "__main__":

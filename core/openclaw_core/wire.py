@@ -201,6 +201,53 @@ class Stats(Message):
     """Scored turns by score: "-1", "0", "1"."""
 
 
+# ---------------------------------------------------------------- experience store: export and erasure
+
+
+class ExportedTurn(Message):
+    """A line of GET /internal/export?state=…&state=…&session=…: newline-delimited JSON, oldest turn first.
+
+    `state` as in `Stats` (`next_state`, `judge`, `queued`, `leased`, `trained`, `dropped`); `reason` is why it was
+    dropped. What was said and sampled is kept of turns that train or may train, and None of those that were dropped.
+    """
+
+    id: int
+    session: str
+    owner: str
+    """Fingerprint of the client's key."""
+    turn: int
+    state: str
+    reason: str | None
+    began_at: float
+    """Unix seconds."""
+    score: int | None
+    votes: list[int | None] | None
+    messages: list[dict[str, Any]] | None
+    response: dict[str, Any] | None
+    next_state: list[dict[str, Any]] | None
+    edited: bool
+    prompt_ids: list[int] | None
+    output_ids: list[int] | None
+    rollout_logprobs: list[float] | None
+    spans: list[Span] | None
+    sampling: Sampling | None
+
+
+class EraseSession(Message):
+    """POST /internal/sessions/erase → Erased. Answered once nothing of the session is in the database's files."""
+
+    session: str = Field(min_length=1, max_length=256)
+    owner: str | None = None
+    """Fingerprint of a client's key, as exports show it. None: sessions of this name under every key."""
+
+
+class Erased(Message):
+    """Live turns among `turns` became dropped(`erased`); what trained stays counted as trained."""
+
+    turns: int
+    sessions: int
+
+
 # ---------------------------------------------------------------- gateway: pause
 
 

@@ -53,6 +53,9 @@ class Server:
                     os.kill(int(child), signal.SIGKILL)
             self._process = None
 
+    def query(self, sql: str) -> None:
+        self._run("psql", "--host", str(self.directory), "--username", "openclaw", "-c", sql, "postgres")
+
     def files(self) -> Iterator[bytes]:
         """What lies in the data files, the write-ahead log left out."""
         for file in (self.directory / "data" / "base").rglob("*"):

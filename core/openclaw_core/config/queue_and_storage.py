@@ -13,6 +13,20 @@ class Postgres(Section):
     url_secret_ref: SecretKeyRef = Field(description="Secret with the connection URL.")
 
 
+class Retention(Section):
+    """How long turns that ended are kept, for exports and for who asks what was trained."""
+
+    turns: int = Field(
+        default=20000,
+        ge=1000,
+        le=10000000,
+        description="Trained and dropped turns older than the newest this many turns are deleted.",
+    )
+    days: int = Field(
+        default=0, ge=0, le=3650, description="They are deleted this many days after they began, too. 0: no such limit."
+    )
+
+
 class Queue(Section):
     """The experience store and its bound."""
 
@@ -22,6 +36,7 @@ class Queue(Section):
     )
     store: Literal["sqlite", "postgres"] = Field(default="sqlite", description="Database of the store.")
     postgres: Postgres | None = Field(default=None, description="Connection; needed by store postgres.")
+    retention: Retention = Field(default=Retention(), description="How long ended turns are kept.")
 
 
 class Volume(Section):

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from openclaw_core import wire
-from openclaw_gateway import auth, errors
+from openclaw_gateway import auth, errors, records_api
 from openclaw_gateway.fleet import Fleet
 from openclaw_gateway.gate import Gate
 from openclaw_gateway.metrics import Metrics
@@ -42,7 +42,12 @@ def build(
 
     app = FastAPI(openapi_url=None)
     _answer_errors(app)
-    for router in (_turns(store), _samples(store), _rest(store, gate, fleet, metrics, pod_uid=pod_uid, now=now)):
+    for router in (
+        _turns(store),
+        _samples(store),
+        records_api.routes(store),
+        _rest(store, gate, fleet, metrics, pod_uid=pod_uid, now=now),
+    ):
         app.include_router(router, dependencies=[Depends(authorized)])
 
     @app.get("/healthz")

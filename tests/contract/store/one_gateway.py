@@ -1,7 +1,7 @@
-"""One gateway process on a shared store: `python -m tests.contract.store.one_gateway URL TRAINING POD MODE [ETA BATCH]`.
+"""One gateway process on a shared store: `python -m tests.contract.store.one_gateway URL TRAINING POD MODE …`.
 
 `admit`: sixty one-shot users, prints how many got in. `work`: begins, finishes, judges and trains until it is killed,
-printing each sample it was given.
+printing each sample it was given. Both take η and B behind them.
 """
 
 import asyncio

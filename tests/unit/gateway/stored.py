@@ -1,5 +1,6 @@
 """The store's operations on a database in memory, with a clock the test moves."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import blake2b
@@ -31,6 +32,8 @@ POLICY = Policy(
     session_idle_sec=1800.0,
     fire_on_turn_end=True,
     judge_in_order=False,
+    kept_turns=20000,
+    kept_sec=math.inf,
     judge_slots=4,
 )
 

@@ -48,6 +48,7 @@ class Drop(StrEnum):
     UPSTREAM_ERROR = "upstream_error"
     GATEWAY_LOST = "gateway_lost"
     QUEUE_FULL = "queue_full"
+    ERASED = "erased"
 
 
 UNFINISHED = (Drop.CLIENT_GONE, Drop.UPSTREAM_ERROR, Drop.GATEWAY_LOST)

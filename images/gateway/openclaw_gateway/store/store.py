@@ -3,12 +3,13 @@
 import asyncio
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 
 from sqlalchemy.exc import DBAPIError
 
 from openclaw_core import wire
-from openclaw_gateway.store import judging, samples, stats, turns, upkeep
+from openclaw_gateway.store import judging, records, samples, stats, turns, upkeep
 from openclaw_gateway.store.databases import Database
 from openclaw_gateway.store.drain import Drain
 from openclaw_gateway.store.sessions import Arrival
@@ -145,6 +146,21 @@ class Store:
 
     async def drop_samples(self, request: wire.DropSamples) -> wire.Accepted:
         return wire.Accepted(ids=await self._writer.run(lambda tx: samples.drop(tx, request)))
+
+    async def export(self, states: Sequence[str], session: str | None) -> AsyncIterator[bytes]:
+        """Lines of `wire.ExportedTurn`, a page at a time."""
+        after: int | None = 0
+        while after is not None:
+            page = await self._writer.run(partial(records.page, after=after, states=states, session=session))
+            if page.lines:
+                yield page.lines
+            after = page.last_id
+
+    async def erase(self, request: wire.EraseSession) -> wire.Erased:
+        """Returns when nothing of the session is in the database's files. Raises StoreUnavailableError."""
+        erased = await self._writer.run(lambda tx: records.erase(tx, request))
+        await self._writer.scrub()
+        return erased
 
     async def stats(self, refused: Mapping[str, int]) -> wire.Stats:
         return await self._writer.run(lambda tx: stats.stats(tx, self._policy, refused))

@@ -1,5 +1,6 @@
 """What an operation of the store gets: a connection, the time, and two things to leave behind."""
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -40,6 +41,8 @@ class Policy:
     session_idle_sec: float
     fire_on_turn_end: bool
     judge_in_order: bool
+    kept_turns: int
+    kept_sec: float
     judge_slots: int
     """Turns leased to judges at once; each takes `votes` of the `judgeConcurrency` open requests."""
 
@@ -56,6 +59,8 @@ class Policy:
             session_idle_sec=config.gateway.session_idle_sec,
             fire_on_turn_end=config.fire_on_turn_end,
             judge_in_order=config.judging_mode == "sync",
+            kept_turns=config.queue.retention.turns,
+            kept_sec=config.queue.retention.days * 86400.0 or math.inf,
             judge_slots=max(1, config.judge_concurrency // config.votes),
         )
 

@@ -5,18 +5,16 @@ Each step is bounded, so that upkeep never holds the writer for long.
 
 from collections.abc import Collection
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select
 
 from openclaw_gateway.store import judging, opt_outs, samples
 from openclaw_gateway.store import sessions as life
 from openclaw_gateway.store import turns as turn_life
 from openclaw_gateway.store.drain import Occupancy
-from openclaw_gateway.store.schema import ENDED, LIVE, contents, next_states, sessions, turns
+from openclaw_gateway.store.schema import ENDED, LIVE, sessions, turns
 from openclaw_gateway.store.transaction import RECORDED, Policy, Topic, Transaction, read
 
 _FORGET_AT_ONCE = 500
-KEPT_TURNS = 20_000
-"""Ended turns whose rows are kept, for late acknowledgements and for whoever asks what was trained."""
 
 
 def upkeep(tx: Transaction, policy: Policy, alive: Collection[int]) -> Occupancy:
@@ -26,7 +24,7 @@ def upkeep(tx: Transaction, policy: Policy, alive: Collection[int]) -> Occupancy
     judging.expire(tx)
     samples.expire(tx)
     end_idle_sessions(tx, policy)
-    forget_ended_turns(tx)
+    forget_ended_turns(tx, policy)
     opt_outs.forget_old(tx)
     # A grace that ran out frees a place without any commit of its own.
     tx.touched |= {Topic.CAPACITY}
@@ -42,10 +40,16 @@ def end_idle_sessions(tx: Transaction, policy: Policy) -> None:
     tx.connection.execute(delete(sessions).where(over, ~lives.exists()))
 
 
-def forget_ended_turns(tx: Transaction, kept: int = KEPT_TURNS) -> int:
-    """Delete the oldest ended turns beyond `kept`; how many."""
-    query = select(turns.c.id).where(turns.c.state.in_(ENDED)).order_by(turns.c.id.desc()).offset(kept)
-    ids = [row.id for row in tx.connection.execute(query.limit(_FORGET_AT_ONCE))]
-    for table, column in ((contents, contents.c.turn_id), (next_states, next_states.c.turn_id), (turns, turns.c.id)):
-        tx.connection.execute(delete(table).where(column.in_(ids)))
+def forget_ended_turns(tx: Transaction, policy: Policy) -> int:
+    """Delete ended turns beyond what is kept, oldest first; how many. Late acknowledgements need the newest."""
+    newest = tx.connection.execute(select(func.max(turns.c.id))).scalar() or 0
+    oldest = select(turns.c.id, turns.c.state, turns.c.began_at).order_by(turns.c.id).limit(_FORGET_AT_ONCE)
+    ids = [
+        row.id
+        for row in tx.connection.execute(oldest)
+        if row.state in ENDED and (row.id <= newest - policy.kept_turns or row.began_at <= tx.now - policy.kept_sec)
+    ]
+    if ids:
+        life.forget_contents(tx, ids)
+        tx.connection.execute(delete(turns).where(turns.c.id.in_(ids)))
     return len(ids)

@@ -47,6 +47,10 @@ class _Waiting:
     unclaimed: Callable[[Any], None] | None
 
 
+def _scrub(_: Transaction) -> None:
+    """Stands in the queue for what wants no transaction: done after the commit of what waits beside it."""
+
+
 class Writer:
     """`await run(operation)` returns its result once the commit is on disk."""
 
@@ -70,6 +74,10 @@ class Writer:
         self._queue.put(_Waiting(operation, future, unclaimed))
         return await future
 
+    async def scrub(self) -> None:
+        """What is deleted by now cannot be read from the database's files any more. Raises StoreUnavailableError."""
+        await self.run(_scrub)
+
     def pulse(self, topic: Topic) -> "Pulse":
         return self._pulses[topic]
 
@@ -87,24 +95,36 @@ class Writer:
         failure: Exception | None = None
         try:
             while batch := self._gather():
-                self._commit(batch)
+                self._commit([waiting for waiting in batch if waiting.operation is not _scrub])
+                self._scrub([waiting for waiting in batch if waiting.operation is _scrub])
         except Exception as error:  # the thread's outermost loop: its end must reach the event loop
             failure = error
         self._hand_over(self._finish, failure)
 
     def _gather(self) -> list[_Waiting]:
         """Wait for one operation, take all that wait beside it; empty at the end."""
-        first = self._queue.get()
         batch: list[_Waiting] = []
-        while first is not None:
-            batch.append(first)
+        while (got := self._queue.get()) is not None:
+            batch.append(got)
             if len(batch) >= _MOST_PER_COMMIT or self._queue.empty():
                 return batch
-            first = self._queue.get()
         self._queue.put(None)  # end again after this batch
         return batch
 
+    def _scrub(self, batch: Sequence[_Waiting]) -> None:
+        if not batch:
+            return
+        try:
+            self._database.scrub()
+        except DBAPIError as error:
+            for waiting in batch:
+                self._hand_over(_fail, waiting.future, error)
+        else:
+            self._hand_over(self._deliver, batch, [None] * len(batch), set())
+
     def _commit(self, batch: Sequence[_Waiting]) -> None:
+        if not batch:
+            return
         try:
             outcome = self._transact(batch)
         except _BrokenError as broken:
