@@ -68,10 +68,11 @@ async def test_commit_wakes_those_who_wait_for_its_topic(writer):
 async def test_file_is_durable_and_write_ahead(writer):
     modes = await writer.run(
         lambda tx: [
-            tx.connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous")
+            tx.connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "secure_delete")
         ]
     )
-    assert modes == ["wal", 2]
+    assert modes == ["wal", 2, 1]
 
 
 async def test_closed_writer_refuses(tmp_path):
