@@ -104,8 +104,8 @@ class Chat:
     async def _admit(self, face: Face, headers: Mapping[str, str], receive: asgi.Receive, request_id: str) -> _Turn:
         owner = auth.owner_of(headers, self._settings.api_key)
         raw = await asgi.read_body(receive)
-        if self._gate.is_on():
-            await asgi.unless_gone(receive, self._gate.enter())
+        entering = self._gate.enter()
+        await (asgi.unless_gone(receive, entering) if self._gate.is_on() else entering)
         request = face.parse(headers, raw, default_main=self._settings.default_main)
         admission = await self._arrive(owner, request, receive)
         if isinstance(admission, Refused):

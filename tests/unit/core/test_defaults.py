@@ -87,7 +87,13 @@ def test_every_default_of_the_spec() -> None:
             "resources": RESOURCES,
             "podTemplate": {},
         },
-        "queue": {"maxSize": 512, "dropPolicy": "reject", "store": "sqlite", "postgres": None},
+        "queue": {
+            "maxSize": 512,
+            "dropPolicy": "reject",
+            "store": "sqlite",
+            "postgres": None,
+            "retention": {"turns": 20000, "days": 0},
+        },
         "api": {
             "baseUrl": "http://judge/v1",
             "apiKeySecretRef": None,
