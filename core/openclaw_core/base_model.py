@@ -28,7 +28,7 @@ async def appears(directory: Path, tell: Callable[[str | None], None], *, wait_s
     `tell` gets one sentence for the admin after TELL_AFTER_SEC, and None when the model is there.
     """
     file, waited = directory / "config.json", 0.0
-    while not await asyncio.to_thread(file.exists):
+    while not file.exists():  # a stat; a volume too slow for it would fail SGLang as well
         if waited >= wait_sec:
             raise ModelMissingError(f"no model: {file} did not appear within {wait_sec:.0f} s")
         if waited >= TELL_AFTER_SEC:
