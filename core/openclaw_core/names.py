@@ -57,6 +57,7 @@ CONFIG_FILE = "/etc/openclaw/config.json"
 TARGET_FILE = "/etc/openclaw-target/target.json"
 WEIGHTS_DIR = "/var/lib/openclaw/weights"
 EXPERIENCE_DIR = "/var/lib/openclaw/experience"
+CLIENT_KEYS_DIR = "/etc/openclaw-client-keys"
 CHECKPOINT_DIR = "/var/lib/openclaw/weights/checkpoints"
 
 ENV_CONFIG = "OPENCLAW_CONFIG"

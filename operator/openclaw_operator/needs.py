@@ -1,6 +1,7 @@
 """Which component needs which key of which Secret, and under which environment variable it gets it.
 
-Pure. The operator checks these references; the pods receive the values by `secretKeyRef`, never through the operator.
+Pure. The operator checks these references; the pods receive the values by `secretKeyRef` or as mounted files, never
+through the operator.
 """
 
 from dataclasses import dataclass
@@ -26,9 +27,17 @@ _OURS = frozenset(
 )
 
 
+ALL_ENTRIES = ""
+"""Key of a reference to a whole Secret."""
+
+
 @dataclass(frozen=True)
 class SecretNeed:
-    """`component` gets key `ref` as environment variable `env`; `field` is the path in the spec that says so."""
+    """`component` gets key `ref` as environment variable `env`; `field` is the path in the spec that says so.
+
+    With ALL_ENTRIES as key the Secret is mounted instead, and read again by the process when it changes: `env` is
+    empty, and no pod is rolled for it.
+    """
 
     component: str
     env: str
@@ -51,6 +60,11 @@ def secret_needs(spec: TrainingSpec) -> tuple[SecretNeed, ...]:
         "spec.policyServing.gateway.apiKeySecretRef",
         *gateway_users,
     )
+    if (keys := spec.policy_serving.gateway.api_keys_secret_ref) is not None:
+        field = "spec.policyServing.gateway.apiKeysSecretRef"
+        needs.append(
+            SecretNeed(names.GATEWAY, "", SecretKeyRef.model_construct(name=keys.name, key=ALL_ENTRIES), field)
+        )
     need(spec.api.api_key_secret_ref, spec.api.api_key_env, "spec.api.apiKeySecretRef", names.JUDGE)
     if spec.model.hugging_face is not None:
         token = spec.model.hugging_face.token_secret_ref

@@ -15,7 +15,7 @@ from typing import Any
 from openclaw_core.config.base import SecretKeyRef
 from openclaw_core.kube import Kube, KubeError, NotFoundError
 from openclaw_operator import kinds
-from openclaw_operator.needs import SecretNeed
+from openclaw_operator.needs import ALL_ENTRIES, SecretNeed
 from openclaw_operator.reasons import Reason
 
 CHECK_EVERY_SEC = 15.0
@@ -108,20 +108,29 @@ def _problems(namespace: str, needs: Iterable[SecretNeed], found: dict[str, _See
     problems = []
     for (path, ref), components in waiting.items():
         seen = found[ref.name]
-        reason = seen if isinstance(seen, Reason) else seen.verdicts.get(ref.key, Reason.KEY_MISSING)
+        reason = seen if isinstance(seen, Reason) else _reason(seen, ref)
         if reason is not None:
             problems.append(Problem(reason, _sentence(namespace, path, ref, reason), frozenset(components)))
     return problems
 
 
+def _reason(seen: _Seen, ref: SecretKeyRef) -> Reason | None:
+    """Of a whole Secret one usable entry is enough: the process leaves the others out and says so."""
+    if ref.key != ALL_ENTRIES:
+        return seen.verdicts.get(ref.key, Reason.KEY_MISSING)
+    verdicts = list(seen.verdicts.values())
+    return None if None in verdicts else next(iter(verdicts), Reason.KEY_MISSING)
+
+
 def _sentence(namespace: str, path: str, ref: SecretKeyRef, reason: Reason) -> str:
-    create = f"kubectl -n {namespace} create secret generic {ref.name} --from-literal={ref.key}=…"
+    key = f"key {ref.key!r}" if ref.key else "usable entry"
+    create = f"kubectl -n {namespace} create secret generic {ref.name} --from-literal={ref.key or 'alice'}=…"
     faults = {
         Reason.SECRET_MISSING: f"Secret {ref.name!r} does not exist; create it: {create}",
         Reason.SECRET_FORBIDDEN: f"the operator may not read Secret {ref.name!r}; grant it `get` on secrets",
-        Reason.KEY_MISSING: f"Secret {ref.name!r} has no key {ref.key!r}; add it, or name the key it has",
-        Reason.KEY_EMPTY: f"key {ref.key!r} of Secret {ref.name!r} is empty; put the key into it",
-        Reason.KEY_PLACEHOLDER: f"key {ref.key!r} of Secret {ref.name!r} holds a placeholder; put the real key into it",
+        Reason.KEY_MISSING: f"Secret {ref.name!r} has no {key}; add it, or name the key it has",
+        Reason.KEY_EMPTY: f"{key} of Secret {ref.name!r} is empty; put the key into it",
+        Reason.KEY_PLACEHOLDER: f"{key} of Secret {ref.name!r} holds a placeholder; put the real key into it",
     }
     return f"{path}: {faults[reason]}"
 
@@ -129,6 +138,8 @@ def _sentence(namespace: str, path: str, ref: SecretKeyRef, reason: Reason) -> s
 def _hashes(needs: Iterable[SecretNeed], found: dict[str, _Seen | Reason]) -> dict[str, str]:
     used: dict[str, set[str]] = {}
     for need in needs:
+        if need.ref.key == ALL_ENTRIES:
+            continue  # mounted: the process sees the change itself
         used.setdefault(need.component, set()).add(need.ref.name)
     hashes = {}
     for component, secret_names in used.items():

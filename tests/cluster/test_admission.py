@@ -57,6 +57,13 @@ def dry_run(lab: Lab, manifest: dict[str, Any], *more: str) -> str:
         ({"environmentHosting": {"kind": "custom"}}, ["spec.environmentHosting.image"]),
         ({"api": {"baseUrl": "judge.test"}}, ["spec.api.baseUrl", "judge.test"]),
         ({"judge": {}}, ["spec.judge.model", "Required"]),
+        (
+            {
+                "environmentHosting": {"enabled": True},
+                "policyServing": {"gateway": {"apiKeysSecretRef": {"name": "clients"}}},
+            },
+            ["spec.policyServing.gateway.apiKeysSecretRef", "needs apiKeySecretRef too"],
+        ),
         ({"policyTraining": {"lora": {"rank": 0}}}, ["spec.policyTraining.lora.rank", "greater than or equal to 1"]),
     ],
 )

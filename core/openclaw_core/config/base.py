@@ -23,6 +23,12 @@ class SecretKeyRef(Section):
     key: str = Field(min_length=1, max_length=253, description="Key inside the Secret.")
 
 
+class SecretRef(Section):
+    """A Secret in the training's namespace, all of it."""
+
+    name: str = Field(min_length=1, max_length=253, description="Name of the Secret.")
+
+
 class Resources(Section):
     """Requests and limits of the component's main container, as in a pod."""
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
-from openclaw_core.config.base import OpenObject, Resources, SecretKeyRef, Section
+from openclaw_core.config.base import OpenObject, Resources, SecretKeyRef, SecretRef, Section
 
 
 class Gateway(Section):
@@ -12,12 +12,38 @@ class Gateway(Section):
 
     replicas: int = Field(default=1, ge=0, le=16, description="Gateway pods. More than 1 needs queue.store postgres.")
     api_key_secret_ref: SecretKeyRef | None = Field(
-        default=None, description="Key clients must send as bearer token. None: no authentication."
+        default=None,
+        description="Key clients must send as bearer token or x-api-key. None, and no apiKeysSecretRef: no "
+        "authentication.",
+    )
+    api_keys_secret_ref: SecretRef | None = Field(
+        default=None,
+        description="Secret whose every entry is the key of one client, named by the entry; a name shows in metrics. "
+        "Entries come and go without a restart, within about a minute. None: apiKeySecretRef alone.",
     )
     default_turn_type: Literal["main", "side"] = Field(
         default="main", description="Type of a turn without X-Turn-Type. main trains; side is served only."
     )
     max_concurrent: int = Field(default=256, ge=1, le=65536, description="Turns generating at once; the next gets 429.")
+    max_in_flight_per_engine: int | None = Field(
+        default=None,
+        ge=1,
+        le=65536,
+        description="Requests one engine gets at once from one gateway pod; when all have their fill, 503. None: "
+        "engines queue what they get.",
+    )
+    first_token_timeout_sec: int = Field(
+        default=600,
+        ge=1,
+        le=86400,
+        description="Seconds an engine may take to begin its answer (of a non-stream: for all of it); then 504.",
+    )
+    idle_timeout_sec: int = Field(
+        default=300,
+        ge=1,
+        le=86400,
+        description="Seconds an engine may be silent within a stream; then an error. Weight syncs do not count.",
+    )
     next_state_grace_sec: int = Field(
         default=60,
         ge=0,

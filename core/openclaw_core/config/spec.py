@@ -98,6 +98,12 @@ CEL_RULES: tuple[CelRule, ...] = (
         "self.environmentHosting.kind != 'custom' || has(self.environmentHosting.image)",
         "spec.environmentHosting.kind custom needs spec.environmentHosting.image",
     ),
+    CelRule(
+        "!self.environmentHosting.enabled || !has(self.policyServing.gateway.apiKeysSecretRef) || "
+        "has(self.policyServing.gateway.apiKeySecretRef)",
+        "spec.policyServing.gateway.apiKeysSecretRef with spec.environmentHosting needs apiKeySecretRef too: the key "
+        "the environment sends",
+    ),
 )
 
 
@@ -116,5 +122,8 @@ def _broken_rules(spec: TrainingSpec) -> list[str | None]:
         judging.votes == 1 or spec.judge.temperature > 0,
         training.engine != "megatron" or training.device != "cuda" or _GPU in training.resources.limits,
         spec.environment_hosting.kind != "custom" or spec.environment_hosting.image is not None,
+        not spec.environment_hosting.enabled
+        or serving.gateway.api_keys_secret_ref is None
+        or serving.gateway.api_key_secret_ref is not None,
     )
     return [None if ok else rule.message for ok, rule in zip(holds, CEL_RULES, strict=True)]

@@ -1,10 +1,8 @@
-"""Who calls: the client's key against ours, and the owner's fingerprint that sessions are kept under."""
+"""What callers send to say who they are, and the check of the internal port's token. Clients' keys are in `keys`."""
 
 import hmac
 from collections.abc import Mapping
 from hashlib import sha256
-
-from openclaw_gateway import errors
 
 
 def bearer(headers: Mapping[str, str]) -> str | None:
@@ -18,22 +16,8 @@ def given_keys(headers: Mapping[str, str]) -> list[str]:
     return [key for key in keys if key]
 
 
-def owner_of(headers: Mapping[str, str], api_key: str | None) -> str:
-    """Fingerprint of the key (32 hex). Raises ApiError 401 when `api_key` is asked for and not given.
-
-    Without authentication whatever key the client sends still tells its sessions from others'.
-    """
-    given = given_keys(headers)
-    if api_key is None:
-        return fingerprint(given[0] if given else "")
-    if not given:
-        raise errors.unauthorized("missing bearer token")
-    if not any(hmac.compare_digest(key.encode(), api_key.encode()) for key in given):
-        raise errors.unauthorized("invalid api key")
-    return fingerprint(api_key)
-
-
 def fingerprint(text: str) -> str:
+    """32 hex digits."""
     return sha256(text.encode()).hexdigest()[:32]
 
 

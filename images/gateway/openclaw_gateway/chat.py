@@ -17,11 +17,12 @@ from dataclasses import dataclass
 import aiohttp
 import orjson
 
-from openclaw_gateway import asgi, auth, conversation, errors, recording
+from openclaw_gateway import asgi, conversation, errors, recording
 from openclaw_gateway.chat_requests import ChatRequest
 from openclaw_gateway.exchanges import ClientStuckError, Exchange, Exchanges
 from openclaw_gateway.faces import Face
 from openclaw_gateway.gate import Gate
+from openclaw_gateway.keys import Caller, Keys
 from openclaw_gateway.metrics import Metrics
 from openclaw_gateway.probes import Probes
 from openclaw_gateway.relay import End, Relay
@@ -40,7 +41,6 @@ class ChatSettings:
     """What the route needs of the configuration."""
 
     served_name: str
-    api_key: str | None
     default_main: bool
     blocks_when_full: bool
     block_timeout_sec: float
@@ -59,7 +59,7 @@ class _Turn:
     face: Face
     request: ChatRequest
     request_id: str
-    owner: str
+    caller: Caller
     turn_id: int | None
     reason: str | None
     session: str
@@ -74,6 +74,7 @@ class Chat:
     def __init__(
         self,
         settings: ChatSettings,
+        keys: Keys,
         store: Store,
         gate: Gate,
         upstream: Upstream,
@@ -81,7 +82,7 @@ class Chat:
         metrics: Metrics,
         exchanges: Exchanges,
     ) -> None:
-        self._settings, self._store, self._gate = settings, store, gate
+        self._settings, self._keys, self._store, self._gate = settings, keys, store, gate
         self._upstream, self._probes, self._metrics = upstream, probes, metrics
         self._exchanges = exchanges
 
@@ -102,20 +103,21 @@ class Chat:
     # ------------------------------------------------------------ before the engine
 
     async def _admit(self, face: Face, headers: Mapping[str, str], receive: asgi.Receive, request_id: str) -> _Turn:
-        owner = auth.owner_of(headers, self._settings.api_key)
+        caller = self._keys.caller(headers)
+        self._metrics.asked(caller.name, face.path)
         raw = await asgi.read_body(receive)
         entering = self._gate.enter()
         await (asgi.unless_gone(receive, entering) if self._gate.is_on() else entering)
         request = face.parse(headers, raw, default_main=self._settings.default_main)
-        admission = await self._arrive(owner, request, receive)
+        admission = await self._arrive(caller.owner, request, receive)
         if isinstance(admission, Refused):
             raise errors.too_many(admission.code, self._store.retry_after(admission.code))
         session = admission.session or request.session or request_id
         answer = face.headers(request_id)
         if isinstance(admission, Begun):
             answer |= _session_header(admission.session)
-            return _Turn(face, request, request_id, owner, admission.turn_id, None, session, answer)
-        return _Turn(face, request, request_id, owner, None, admission.reason, session, answer)
+            return _Turn(face, request, request_id, caller, admission.turn_id, None, session, answer)
+        return _Turn(face, request, request_id, caller, None, admission.reason, session, answer)
 
     async def _arrive(self, owner: str, request: ChatRequest, receive: asgi.Receive) -> Admission:
         if request.completion:
@@ -190,6 +192,8 @@ class Chat:
         try:
             with self._metrics.in_flight(), await self._upstream.post(turn.session, face.engine_path, body) as call:
                 if call.status != 200:
+                    if call.status >= 500:
+                        call.broken()
                     raise errors.from_engine(call.status, await call.read())
                 if turn.request.stream:
                     await self._stream(turn, call, exchange)
@@ -228,6 +232,9 @@ class Chat:
             raise errors.bad_gateway("the engine's answer is not a completion") from error
         if aborted:
             raise errors.bad_gateway("the engine aborted the turn", "upstream_aborted")
+        call.served()
+        usage = reply.get("usage") or {}
+        self._metrics.used(turn.caller.name, usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
         await self._finish(turn, answer)
         self._metrics.answered("ok")
         await exchange.reply(said)
@@ -250,13 +257,19 @@ class Chat:
             _log.warning("the stream of %s broke: %r", call.engine.address, error)
         relay.cut_off()
         if relay.end is End.FAILED:
+            if call.epoch == self._gate.pause.epoch:  # a weight sync may abort turns on purpose
+                call.broken()
             await self._end(turn, Drop.UPSTREAM_ERROR)
             self._metrics.answered("upstream_error")
             await exchange.fail_stream(relay.error_frame, self._exchanges.now)
             return
+        call.served()
         answer = None
         if recorder is not None:
             answer = recorder.answer(await self._end_version(call), turn.request.sampling)
+            if answer.recording is not None:
+                ids = answer.recording
+                self._metrics.used(turn.caller.name, len(ids.prompt_ids), len(ids.output_ids))
         await self._finish(turn, answer)
         self._metrics.answered("ok")
         await exchange.end_stream(relay.held(), self._exchanges.now)
@@ -302,4 +315,4 @@ class Chat:
         chain = None
         if turn.reason == Untracked.OPT_OUT and answer is not None:
             chain = conversation.extend(turn.request.outline.chain, answer.message)
-        await self._store.count_untracked(turn.reason or Untracked.SIDE, turn.owner, chain)
+        await self._store.count_untracked(turn.reason or Untracked.SIDE, turn.caller.owner, chain)

@@ -11,7 +11,7 @@ import orjson
 
 LONGEST_RETRY_AFTER_SEC = 120
 """openai-python waits for no longer Retry-After."""
-NEVER_SENT = frozenset({"paused", "submission_held"})
+NEVER_SENT = frozenset({"paused", "submission_held", "engines_busy"})
 """Codes of a 503 that no engine has seen the request of."""
 PAUSED_MESSAGE = "submission paused for weight update"
 ENDPOINTS = (
@@ -84,6 +84,11 @@ def overloaded() -> ApiError:
     return ApiError(
         503, "the gateway has as many requests as it bears", kind="server_error", code="overloaded", retry_after_sec=1
     )
+
+
+def engines_busy() -> ApiError:
+    message = "every engine has as many requests as it may have (gateway.maxInFlightPerEngine)"
+    return ApiError(503, message, kind="server_error", code="engines_busy", retry_after_sec=1)
 
 
 def bad_request(param: str | None, message: str, *, status: int = 400, code: str = "invalid_value") -> ApiError:

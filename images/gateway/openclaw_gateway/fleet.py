@@ -1,8 +1,9 @@
 """The engines and which one serves a session. Pure: probes and watches tell it what is, it decides.
 
 Rendezvous hashing keeps a session on one engine (its prefix is cached there); bounded load sends it to the next in
-its own order when that one is busier than its share. Engines of another version than the fleet's come last, engines
-that are not ready not at all.
+its own order when that one is busier than its share, and an engine at its cap gets nothing more. Engines of another
+version than the fleet's come last, engines that are not ready not at all. One that says it is ready and fails turn
+after turn is ejected for a while, unless nobody else is there.
 """
 
 import math
@@ -13,6 +14,8 @@ from hashlib import blake2b
 _LOAD_FACTOR = 1.25
 FAILURES_TO_EJECT = 3
 """Probes in a row without any answer; a refused connection or a 503 ejects at once."""
+FAULTS_TO_EJECT = 5
+EJECTED_SEC, EJECTED_MOST_SEC = 5.0, 60.0
 
 
 @dataclass(eq=False)
@@ -27,6 +30,11 @@ class Engine:
     """No hold and no outage since that answer."""
     in_flight: int = 0
     failures: int = 0
+    """Probes in a row without an answer."""
+    faults: int = 0
+    """Turns in a row that it broke off or failed."""
+    ejected_until: float = 0.0
+    """On the gateway's monotonic clock; 0: not ejected."""
 
     @property
     def url(self) -> str:
@@ -36,8 +44,10 @@ class Engine:
 class Fleet:
     """Engines by address; addresses come and go, an engine with requests in flight is only forgotten."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_in_flight: int | None = None) -> None:
         self.engines: dict[str, Engine] = {}
+        self._most = most_in_flight
+        """Requests one engine gets at once from this gateway; None: no cap."""
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
         wanted = sorted(set(addresses))
@@ -47,11 +57,34 @@ class Fleet:
         return [engine for engine in self.engines.values() if engine.ready]
 
     def choose(self, session: str, *, version: str | None, avoid: Engine | None = None) -> Engine | None:
-        """The engine for a session; None when none is ready. `avoid` is taken only if it is the only one."""
-        ready = self.ready()
+        """The engine for a session; None when none is ready and below its cap.
+
+        `avoid`, and engines that are ejected, are taken only if there is no other.
+        """
+        room = [engine for engine in self.ready() if self._most is None or engine.in_flight < self._most]
+        ready = [engine for engine in room if not engine.ejected_until] or room
         others = [engine for engine in ready if engine is not avoid] or ready
         preferred = [engine for engine in others if version is None or engine.version == version] or others
         return pick(preferred, session)
+
+
+def fault(engine: Engine, now: float) -> None:
+    """It failed a turn. The fifth in a row ejects it, 5 s at first, twice as long each time after, at most 60 s."""
+    engine.faults += 1
+    over = engine.faults - FAULTS_TO_EJECT
+    if over >= 0:
+        engine.ejected_until = now + min(EJECTED_SEC * 2.0 ** min(over, 10), EJECTED_MOST_SEC)
+
+
+def proven(engine: Engine) -> None:
+    """It served a turn."""
+    engine.faults, engine.ejected_until = 0, 0.0
+
+
+def readmit(engine: Engine, now: float) -> None:
+    """Its time is over: it gets turns again, and the next failure ejects it for longer."""
+    if engine.ejected_until and now >= engine.ejected_until:
+        engine.ejected_until = 0.0
 
 
 def pick(engines: Sequence[Engine], session: str) -> Engine | None:

@@ -1,7 +1,8 @@
 """Puts the gateway together and runs it: two servers, a writer thread and the loops, in one process.
 
 ```
- loops: public server · internal server · store writer (watched) · probes · exchanges · upkeep every 2 s
+ loops: public server · internal server · store writer (watched) · probes · exchanges · client keys ·
+        upkeep every 2 s
         in a cluster also: Lease watch · EndpointSlice watch
 ```
 Each of them that ends takes the process down, and Kubernetes starts it again.
@@ -24,6 +25,7 @@ from openclaw_gateway.engine_watch import EngineWatch
 from openclaw_gateway.exchanges import Exchanges, Limits
 from openclaw_gateway.fleet import Fleet
 from openclaw_gateway.gate import Gate
+from openclaw_gateway.keys import Keys
 from openclaw_gateway.lease_watch import LeaseWatch
 from openclaw_gateway.metrics import Metrics
 from openclaw_gateway.probes import Probes
@@ -51,6 +53,7 @@ class Gateway:
     probes: Probes
     metrics: Metrics
     exchanges: Exchanges
+    keys: Keys
     stopping: bool = False
     store_up: bool = True
     lease_watch: LeaseWatch | None = None
@@ -79,23 +82,25 @@ class Gateway:
 async def gateway(config: GatewayConfig, settings: Settings) -> AsyncIterator[Gateway]:
     """Open the store, wire the parts, close everything at the end. Loops are the caller's."""
     now = asyncio.get_running_loop().time
+    named = config.gateway.api_keys_secret_ref is not None
+    keys = Keys(settings.api_key, settings.client_keys_dir if named else None)
     incarnation = f"{settings.pod_uid or settings.pod_name[:50]}-{uuid.uuid4().hex[:8]}"
     store = await Store.open(_database(config, settings), Policy.of(config), incarnation)
-    fleet, metrics = Fleet(), Metrics()
+    fleet, metrics = Fleet(config.gateway.max_in_flight_per_engine), Metrics()
     fleet.set_addresses(settings.engines)
     async with upstream.http_session() as http:
         gate = Gate(holds_requests=not config.weight_sync_pause, now=now)
         probes = Probes(fleet, http, is_paused=gate.is_on, now=now)
         gate.on_change(probes.distrust)
-        engines = upstream.Upstream(http, gate, probes, lambda: gate.pause.serving_version)
+        engines = upstream.Upstream(http, gate, probes, lambda: gate.pause.serving_version, now)
         exchanges = Exchanges(_limits(config), paused=gate.is_on, clock=now)
-        chat = Chat(_chat_settings(config, settings), store, gate, engines, probes, metrics, exchanges)
+        chat = Chat(_chat_settings(config), keys, store, gate, engines, probes, metrics, exchanges)
         parts = Gateway(
             public=PublicApp(
                 chat,
                 engines,
                 served_name=config.served_name,
-                api_key=settings.api_key,
+                keys=keys,
                 created=int(time.time()),
                 ready=lambda: parts.is_ready(now()),
                 render_metrics=lambda: _scrape(parts),
@@ -109,6 +114,7 @@ async def gateway(config: GatewayConfig, settings: Settings) -> AsyncIterator[Ga
             probes=probes,
             metrics=metrics,
             exchanges=exchanges,
+            keys=keys,
             started_at=now(),
         )
         try:
@@ -135,6 +141,7 @@ async def run(config: GatewayConfig, settings: Settings, stop: asyncio.Event) ->
             "store writer": parts.store.watch(),
             "probes": parts.probes.run(),
             "exchanges": parts.exchanges.watch(),
+            "client keys": parts.keys.watch(),
             "upkeep": upkeep(parts),
         }
         if settings.kubernetes:
@@ -160,10 +167,9 @@ async def upkeep(parts: Gateway) -> None:
         await asyncio.sleep(UPKEEP_EVERY_SEC)
 
 
-def _chat_settings(config: GatewayConfig, settings: Settings) -> ChatSettings:
+def _chat_settings(config: GatewayConfig) -> ChatSettings:
     return ChatSettings(
         served_name=config.served_name,
-        api_key=settings.api_key,
         default_main=config.gateway.default_turn_type == "main",
         blocks_when_full=config.queue.drop_policy == "block",
         block_timeout_sec=config.block_timeout_sec,
@@ -173,7 +179,11 @@ def _chat_settings(config: GatewayConfig, settings: Settings) -> ChatSettings:
 
 def _limits(config: GatewayConfig) -> Limits:
     """Side turns and refusals come on top of the turns that may generate at once."""
-    return Limits(most=2 * config.gateway.max_concurrent + 64)
+    return Limits(
+        first_token_sec=config.gateway.first_token_timeout_sec,
+        idle_sec=config.gateway.idle_timeout_sec,
+        most=2 * config.gateway.max_concurrent + 64,
+    )
 
 
 def _database(config: GatewayConfig, settings: Settings) -> Database:

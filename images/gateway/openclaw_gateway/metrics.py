@@ -26,6 +26,12 @@ class Metrics:
         self._seconds = Histogram(
             f"{prefix}_engine_seconds", "Seconds a request took.", buckets=_BUCKETS, registry=self.registry
         )
+        self._requests = Counted(
+            f"{prefix}_requests", "Requests by client key and route.", ["client", "path"], registry=self.registry
+        )
+        self._tokens = Counted(
+            f"{prefix}_tokens", "Tokens the engine counted.", ["client", "kind"], registry=self.registry
+        )
         self._paused = Gauge(f"{prefix}_paused", "1 while submissions are paused.", registry=self.registry)
         self._held = Gauge(f"{prefix}_held_seconds", "Seconds of the admin's hold left.", registry=self.registry)
         self._turns = Gauge("openclawrl_turns", "Turns by state or outcome.", ["state"], registry=self.registry)
@@ -37,6 +43,13 @@ class Metrics:
 
     def answered(self, outcome: str) -> None:
         self._answered.labels(outcome).inc()
+
+    def asked(self, client: str, path: str) -> None:
+        self._requests.labels(client, path).inc()
+
+    def used(self, client: str, prompt: int, completion: int) -> None:
+        self._tokens.labels(client, "prompt").inc(prompt)
+        self._tokens.labels(client, "completion").inc(completion)
 
     @contextmanager
     def in_flight(self) -> Iterator[None]:

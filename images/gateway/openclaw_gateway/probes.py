@@ -14,7 +14,7 @@ from collections.abc import Callable
 import aiohttp
 import orjson
 
-from openclaw_gateway.fleet import FAILURES_TO_EJECT, Engine, Fleet
+from openclaw_gateway.fleet import FAILURES_TO_EJECT, Engine, Fleet, readmit
 
 _log = logging.getLogger(__name__)
 EVERY_SEC, EVERY_SEC_PAUSED = 1.0, 0.1
@@ -41,6 +41,8 @@ class Probes:
         while True:
             self._wake.clear()
             engines = list(self._fleet.engines.values())
+            for engine in engines:
+                readmit(engine, self._now())
             if engines:
                 await asyncio.wait([self._start(engine) for engine in engines], timeout=2 * EVERY_SEC)
             try:
@@ -58,7 +60,7 @@ class Probes:
     async def ready_engine(
         self, session: str, version: str | None, timeout_sec: float, *, avoid: Engine | None = None
     ) -> Engine | None:
-        """An engine for the session; waits for one to become ready, None after the timeout."""
+        """An engine for the session; waits for one to become ready or to have room, None after the timeout."""
         deadline = self._now() + timeout_sec
         while (engine := self._fleet.choose(session, version=version, avoid=avoid)) is None:
             left = deadline - self._now()
@@ -72,6 +74,12 @@ class Probes:
             except TimeoutError:
                 continue
         return engine
+
+    def another_ready(self, engine: Engine) -> bool:
+        return any(other is not engine for other in self._fleet.ready())
+
+    def any_ready(self) -> bool:
+        return bool(self._fleet.ready())
 
     def distrust(self) -> None:
         """Versions may have changed: ask before believing."""

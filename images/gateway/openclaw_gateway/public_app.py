@@ -6,11 +6,12 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from openclaw_gateway import asgi, auth, errors
+from openclaw_gateway import asgi, errors
 from openclaw_gateway.anthropic import count, replies
 from openclaw_gateway.anthropic import face as anthropic
 from openclaw_gateway.chat import Chat
 from openclaw_gateway.faces import ChatFace, CompletionsFace, Face
+from openclaw_gateway.keys import Keys
 from openclaw_gateway.upstream import Upstream
 
 FACES: Mapping[str, Face] = {face.path: face for face in (ChatFace(), anthropic.MessagesFace(), CompletionsFace())}
@@ -26,7 +27,7 @@ class PublicApp:
         upstream: Upstream,
         *,
         served_name: str,
-        api_key: str | None,
+        keys: Keys,
         created: int,
         ready: Callable[[], bool],
         render_metrics: Callable[[], Awaitable[bytes]],
@@ -35,7 +36,7 @@ class PublicApp:
         self._rest = _rest(
             upstream,
             served_name=served_name,
-            api_key=api_key,
+            keys=keys,
             created=created,
             ready=ready,
             render_metrics=render_metrics,
@@ -53,7 +54,7 @@ def _rest(
     upstream: Upstream,
     *,
     served_name: str,
-    api_key: str | None,
+    keys: Keys,
     created: int,
     ready: Callable[[], bool],
     render_metrics: Callable[[], Awaitable[bytes]],
@@ -106,21 +107,21 @@ def _rest(
 
     @app.get("/v1/models")
     async def _models(request: Request) -> Response:
-        auth.owner_of(request.headers, api_key)
+        keys.caller(request.headers)
         return _json(200, {"object": "list", "data": [card]}, {})
 
     @app.get("/v1/models/{name:path}")
     async def _model(request: Request, name: str) -> Response:
-        auth.owner_of(request.headers, api_key)
+        keys.caller(request.headers)
         if name != served_name:
             raise errors.no_model(name, served_name)
         return _json(200, card, {})
 
     @app.post(anthropic.COUNT_PATH)
     async def _count_tokens(request: Request) -> Response:
-        owner = auth.owner_of(request.headers, api_key)
+        caller = keys.caller(request.headers)
         raw = await asgi.read_body(request.receive)
-        return _json(200, await count.count(upstream, raw, model=served_name, session=owner), {})
+        return _json(200, await count.count(upstream, raw, model=served_name, session=caller.owner), {})
 
     return app
 

@@ -13,6 +13,8 @@ ENV_ENGINES = "OPENCLAW_ENGINES"
 """`host:port,host:port`: engines by hand instead of from EndpointSlices."""
 ENV_EXPERIENCE_DIR = "OPENCLAW_EXPERIENCE_DIR"
 """Directory of the SQLite file; default the mounted volume."""
+ENV_CLIENT_KEYS_DIR = "OPENCLAW_CLIENT_KEYS_DIR"
+"""Directory of the clients' keys; default the mounted Secret."""
 ENV_INTERNAL_PORT = "OPENCLAW_INTERNAL_PORT"
 """Internal port, where the default one is taken."""
 
@@ -31,6 +33,8 @@ class Settings:
     pod_uid: str
     postgres_url: str | None = field(default=None, repr=False)
     """Connection URL of a shared store; wanted when `queue.store` is postgres."""
+    client_keys_dir: Path = Path(names.CLIENT_KEYS_DIR)
+    """Where the Secret with the clients' keys is mounted, if the configuration names one."""
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "Settings":
@@ -52,6 +56,7 @@ class Settings:
             pod_name=environ.get(names.ENV_POD_NAME, "gateway"),
             pod_uid=environ.get(names.ENV_POD_UID, ""),
             postgres_url=environ.get(names.ENV_POSTGRES_URL, "").strip() or None,
+            client_keys_dir=Path(environ.get(ENV_CLIENT_KEYS_DIR) or names.CLIENT_KEYS_DIR),
         )
 
 

@@ -1,7 +1,8 @@
 """One shared HTTP session to the engines: post a request, know when it was written, retry once while that is safe.
 
-An engine that closes an idle connection just as it is used has not read the request, and nothing went to the client:
-the request is sent once more. Timeouts: connect 5 s here, silence in `exchanges`.
+An engine that closes an idle connection just as it is used, cannot be reached or refuses work (503) gave the client
+nothing: the request is sent once more, to another engine if there is one. Timeouts: connect 5 s here, silence in
+`exchanges`.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from openclaw_gateway import errors
+from openclaw_gateway import errors, fleet
 from openclaw_gateway.fleet import Engine
 from openclaw_gateway.gate import Gate
 from openclaw_gateway.probes import Probes
@@ -24,6 +25,7 @@ _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5)
 """How long an engine may be silent is looked after with all requests at once (`exchanges`)."""
 _READ_BUFFER = 1 << 20
 _LARGE_BODY = 1 << 20
+_REFUSES_WORK = 503
 
 
 def http_session() -> aiohttp.ClientSession:
@@ -48,32 +50,48 @@ class Upstream:
     """`version` is the one the fleet serves, None while nobody said."""
 
     def __init__(
-        self, http: aiohttp.ClientSession, gate: Gate, probes: Probes, version: Callable[[], str | None]
+        self,
+        http: aiohttp.ClientSession,
+        gate: Gate,
+        probes: Probes,
+        version: Callable[[], str | None],
+        now: Callable[[], float],
     ) -> None:
-        self._http, self._gate, self._probes, self._version = http, gate, probes, version
+        self._http, self._gate, self._probes, self._version, self._now = http, gate, probes, version, now
 
     async def post(self, session: str, path: str, body: bytes) -> "Call":
         """Send `body` to `path` of the session's engine; the response has begun when this returns.
 
-        Raises ApiError: 503 when a pause began, 502 without an engine, 502/504 when it cannot be reached.
+        Raises ApiError: 503 when a pause began, 502 without an engine or when none can be reached, 503 when
+        all have their fill.
         """
         failed: Engine | None = None
-        for attempt in (1, 2):
+        for last in (False, True):
             engine = await self._engine(session, failed)
             try:
-                return await self._send(engine, path, body)
-            except aiohttp.SocketTimeoutError as error:
-                raise errors.timed_out("the engine did not answer in time") from error
+                call = await self._send(engine, path, body)
             except aiohttp.ClientConnectionError as error:
                 failed = engine
-                if isinstance(error, aiohttp.ClientConnectorError):
-                    engine.ready = False
-                self._probes.wake()
-                if attempt == 2:
+                self._unreachable(engine, error)
+                if last:
                     raise errors.bad_gateway(f"the engine cannot be reached: {type(error).__name__}") from error
             except aiohttp.ClientError as error:
+                fleet.fault(engine, self._now())
                 raise errors.bad_gateway(f"the engine's answer is not HTTP: {type(error).__name__}") from error
+            else:
+                if last or call.status != _REFUSES_WORK or not self._probes.another_ready(engine):
+                    return call
+                failed = engine
+                call.close()
         raise AssertionError("unreachable")
+
+    def _unreachable(self, engine: Engine, error: aiohttp.ClientConnectionError) -> None:
+        """A connection that cannot be made says more than one that was closed under us."""
+        if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+            engine.ready = False
+        else:
+            fleet.fault(engine, self._now())
+        self._probes.wake()
 
     async def _engine(self, session: str, failed: Engine | None) -> Engine:
         """A ready engine whose version is known. After a hold the picture may be old: then it is asked for first."""
@@ -85,11 +103,13 @@ class Upstream:
             await self._probes.verify(engine)
             if engine.ready:
                 return engine
-        raise errors.bad_gateway("no engine is ready", "no_engine")
+        raise (
+            errors.engines_busy() if self._probes.any_ready() else errors.bad_gateway("no engine is ready", "no_engine")
+        )
 
     async def _send(self, engine: Engine, path: str, body: bytes) -> "Call":
         departure = await self._gate.depart()
-        call = Call(engine, engine.version, self._gate.pause.epoch)
+        call = Call(engine, engine.version, self._gate.pause.epoch, self._now)
         # A large body is written in parts, so the first part's trace does not say that it is sent.
         large = len(body) > _LARGE_BODY
         try:
@@ -110,8 +130,8 @@ class Upstream:
 class Call:
     """A request an engine is working on. `close` aborts it: SGLang ends the turn when its client goes."""
 
-    def __init__(self, engine: Engine, version: str | None, epoch: int) -> None:
-        self.engine, self.version, self.epoch = engine, version, epoch
+    def __init__(self, engine: Engine, version: str | None, epoch: int, now: Callable[[], float]) -> None:
+        self.engine, self.version, self.epoch, self._now = engine, version, epoch, now
         """The engine's version, and the newest hold seen, when it was sent."""
         self.response: aiohttp.ClientResponse | None = None
         engine.in_flight += 1
@@ -125,6 +145,14 @@ class Call:
         if self.response is None:
             raise RuntimeError("the call has no response")
         return self.response.content
+
+    def served(self) -> None:
+        """The engine did its part."""
+        fleet.proven(self.engine)
+
+    def broken(self) -> None:
+        """The engine failed this turn."""
+        fleet.fault(self.engine, self._now())
 
     async def read(self) -> bytes:
         """The whole body. Raises ApiError 502/504."""

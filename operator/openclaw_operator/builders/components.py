@@ -45,6 +45,9 @@ def gateway(context: Context) -> Workload:
     sqlite = training.spec.queue.store == "sqlite"
     volumes: list[Object] = [_experience_volume(context)] if sqlite else []
     mounts: list[Object] = [{"name": "experience", "mountPath": names.EXPERIENCE_DIR}] if sqlite else []
+    if settings.api_keys_secret_ref is not None:
+        volumes.append({"name": "client-keys", "secret": {"secretName": settings.api_keys_secret_ref.name}})
+        mounts.append({"name": "client-keys", "mountPath": names.CLIENT_KEYS_DIR, "readOnly": True})
     return Workload(
         component=names.GATEWAY,
         replicas=settings.replicas,

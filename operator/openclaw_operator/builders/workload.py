@@ -174,7 +174,7 @@ def _container(context: Context, workload: Workload) -> Object:
 
 
 def _environment(context: Context, workload: Workload) -> list[Object]:
-    keys = [need for need in context.needs if need.component == workload.component]
+    keys = [need for need in context.needs if need.component == workload.component and need.env]
     return [
         {"name": "HOME", "value": "/tmp"},
         {"name": names.ENV_POD_NAME, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},

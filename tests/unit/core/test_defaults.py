@@ -28,8 +28,12 @@ def test_every_default_of_the_spec() -> None:
             "gateway": {
                 "replicas": 1,
                 "apiKeySecretRef": None,
+                "apiKeysSecretRef": None,
                 "defaultTurnType": "main",
                 "maxConcurrent": 256,
+                "maxInFlightPerEngine": None,
+                "firstTokenTimeoutSec": 600,
+                "idleTimeoutSec": 300,
                 "nextStateGraceSec": 60,
                 "sessionIdleSec": 1800,
                 "onStoreDown": "reject",

@@ -23,6 +23,13 @@ MINIMAL: dict[str, Any] = {"model": {"path": "base"}, "api": {"baseUrl": "http:/
         ({"rewardJudging": {"votes": 3}}, "temperature above 0"),
         ({"policyTraining": {"engine": "megatron"}}, "megatron on cuda needs"),
         ({"environmentHosting": {"kind": "custom"}}, "custom needs spec.environmentHosting.image"),
+        (
+            {
+                "environmentHosting": {"enabled": True},
+                "policyServing": {"gateway": {"apiKeysSecretRef": {"name": "clients"}}},
+            },
+            "needs apiKeySecretRef too",
+        ),
     ],
 )
 def test_cross_field_mistake_names_the_fields(change: dict[str, Any], message: str) -> None:

@@ -341,3 +341,37 @@ async def test_metrics_show_turns_and_refusals():
             text = await response.text()
         assert 'openclawrl_turns{state="next_state"} 1.0' in text
         assert 'openclawrl_gateway_refused_total{code="invalid_value"} 1.0' in text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_engine_that_refuses_work_passes_the_turn_on_once(stream):
+    """Its queue is full: nothing was generated, so the other engine is asked; the client sees no error."""
+    async with FakeEngine(knobs=Knobs(status=503)) as full, FakeEngine() as idle, running(full, idle) as gateway:
+        for number in range(8):
+            status, data, _ = await read_stream(gateway, session_id=f"s{number}", stream=stream)
+            assert status == 200, data
+        assert len(idle.requests) == 8 and full.requests
+        assert (await gateway.stats()).waiting.next_state == 8
+
+
+async def test_engine_that_fails_every_turn_is_left_alone_after_five():
+    async with FakeEngine(knobs=Knobs(cut_after=1)) as bad, FakeEngine() as good, running(bad, good) as gateway:
+        for number in range(40):
+            await read_stream(gateway, session_id=f"s{number}")
+        assert len(bad.requests) == 5
+        assert len(good.requests) == 35
+        assert (await gateway.stats()).dropped == {"upstream_error": 5}
+
+
+async def test_full_engines_are_a_503_and_no_turn(monkeypatch):
+    monkeypatch.setattr("openclaw_gateway.upstream.ENGINE_WAIT_SEC", 0.2)
+    one_at_once = config(policy_serving={"gateway": {"max_in_flight_per_engine": 1}})
+    async with FakeEngine(knobs=Knobs(hang=True)) as engine, running(engine, gateway=one_at_once) as gateway:
+        first = asyncio.create_task(gateway.post(USER))
+        await until(_is(lambda: engine.requests))
+        status, body = await gateway.post(conversation("other"))
+        assert (status, body["error"]["code"]) == (503, "engines_busy")
+        assert len(engine.requests) == 1
+        stats = await gateway.stats()
+        assert (stats.waiting.generating, stats.dropped) == (1, {})
+        first.cancel()

@@ -1,6 +1,6 @@
 """Which engine serves a session."""
 
-from openclaw_gateway.fleet import Fleet, pick
+from openclaw_gateway.fleet import Fleet, fault, pick, proven, readmit
 
 
 def fleet(*addresses, ready=True, version="1-0a1b2c3d"):
@@ -59,3 +59,42 @@ def test_known_engine_keeps_its_state_when_the_addresses_change():
     one.set_addresses(["a:1", "b:1"])
     assert one.engines["a:1"] is engine
     assert not one.engines["b:1"].ready
+
+
+def test_engine_at_its_cap_gets_nothing_more():
+    made = Fleet(most_in_flight=2)
+    made.set_addresses(["a:1", "b:1"])
+    for engine in made.engines.values():
+        engine.ready = True
+    made.engines["a:1"].in_flight = 2
+    assert {made.choose(f"s{n}", version=None).address for n in range(20)} == {"b:1"}
+    made.engines["b:1"].in_flight = 2
+    assert made.choose("s", version=None) is None
+
+
+def test_engine_that_fails_turn_after_turn_is_ejected_for_longer_and_longer():
+    two = fleet("a:1", "b:1")
+    bad = two.engines["a:1"]
+    for _ in range(4):
+        fault(bad, 100.0)
+    assert {two.choose(f"s{n}", version=None).address for n in range(20)} == {"a:1", "b:1"}
+    fault(bad, 100.0)
+    assert {two.choose(f"s{n}", version=None).address for n in range(20)} == {"b:1"}
+    readmit(bad, 104.9)
+    assert bad.ejected_until == 105.0
+    readmit(bad, 105.0)
+    assert {two.choose(f"s{n}", version=None).address for n in range(20)} == {"a:1", "b:1"}
+    fault(bad, 105.0)
+    assert bad.ejected_until == 115.0
+    for _ in range(20):
+        fault(bad, 105.0)
+    assert bad.ejected_until == 165.0
+    proven(bad)
+    assert (bad.faults, bad.ejected_until) == (0, 0.0)
+
+
+def test_ejected_engine_serves_when_nobody_else_is_there():
+    one = fleet("a:1")
+    for _ in range(5):
+        fault(one.engines["a:1"], 0.0)
+    assert one.choose("s", version=None).address == "a:1"

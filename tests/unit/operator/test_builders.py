@@ -29,7 +29,11 @@ FULL = {
             "metadata": {"labels": {"team": "rl"}},
             "spec": {"nodeSelector": {"gpu": "h200"}, "containers": [{"name": "engine", "tty": True}]},
         },
-        "gateway": {"replicas": 2, "apiKeySecretRef": {"name": "users", "key": "bearer"}},
+        "gateway": {
+            "replicas": 2,
+            "apiKeySecretRef": {"name": "users", "key": "bearer"},
+            "apiKeysSecretRef": {"name": "clients"},
+        },
     },
     "queue": {"store": "postgres", "postgres": {"urlSecretRef": {"name": "db", "key": "url"}}},
     "environmentHosting": {

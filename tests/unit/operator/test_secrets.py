@@ -112,3 +112,36 @@ def test_api_key_env_that_the_pod_needs_itself_is_refused(name: str) -> None:
     message = wrong_api_key_env(training(api={"baseUrl": "http://judge.test/v1", "apiKeyEnv": name}).spec)
     assert message is not None
     assert f"spec.api.apiKeyEnv '{name}'" in message
+
+
+WHOLE = SecretNeed("gateway", "", SecretKeyRef.model_construct(name="judge-key", key=""), "spec.keys")
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({}, Reason.KEY_MISSING),
+        ({"alice": "", "bob": "changeme"}, Reason.KEY_EMPTY),
+        ({"alice": "changeme"}, Reason.KEY_PLACEHOLDER),
+        ({"alice": "real-0123", "bob": "changeme"}, None),
+    ],
+)
+async def test_whole_secret_needs_one_usable_entry(values: dict[str, str], reason: Reason | None) -> None:
+    kube = MemoryKube()
+    kube.put(PATH, secret(**values))
+    resolution = await Secrets(kube).resolve("lab", [WHOLE])
+    assert [problem.reason for problem in resolution.problems] == ([reason] if reason else [])
+
+
+async def test_whole_secret_rolls_nobody_when_it_changes() -> None:
+    kube = MemoryKube()
+    kube.put(PATH, secret(alice="real-0123"))
+    assert (await Secrets(kube).resolve("lab", [WHOLE])).hashes == {}
+
+
+def test_clients_keys_are_needed_whole_and_by_the_gateway_alone() -> None:
+    gateway = {"device": "cpu", "gateway": {"apiKeysSecretRef": {"name": "clients"}}}
+    needs = [need for need in secret_needs(training(policyServing=gateway).spec) if "apiKeys" in need.field]
+    assert [(need.component, need.env, need.ref.name, need.ref.key) for need in needs] == [
+        ("gateway", "", "clients", "")
+    ]
