@@ -3,18 +3,21 @@
 Pure: models in, manifest out. `structural` turns pydantic's JSON schema into what the API server accepts: references
 inlined, `X | None` simply optional (an explicit null is refused, an absent key stays absent), unknown keys left to the
 API server's own strictness, and a section's default `{}` because the server fills the fields of a defaulted object
-itself. Cross-field rules are CEL: those of `config.spec.CEL_RULES`, the immutables, and the limit on the name.
+itself. Cross-field rules are CEL: those of `config.rules`, the immutables, and the limit on the name.
 """
 
 from typing import Any
 
 from openclaw_core import names
-from openclaw_core.config.spec import CEL_RULES, CelRule, TrainingSpec
+from openclaw_core.config.rules import CEL_RULES, CelRule
+from openclaw_core.config.spec import TrainingSpec
 from openclaw_core.status import ConditionType, TrainingStatus
 
 Schema = dict[str, Any]
 
 _DROPPED = frozenset({"title", "additionalProperties", "$defs"})
+SELECTABLE = (".spec.suspend", ".spec.managedBy", ".spec.model.servedName", ".status.phase")
+"""What `kubectl get oct --field-selector` knows."""
 _MAX_QUANTITIES = 16
 _MAX_MAP_VALUES = 64
 
@@ -55,6 +58,7 @@ def _version() -> dict[str, Any]:
                 "labelSelectorPath": ".status.serving.selector",
             },
         },
+        "selectableFields": [{"jsonPath": path} for path in SELECTABLE],
         "additionalPrinterColumns": _printer_columns(),
     }
 
@@ -62,7 +66,10 @@ def _version() -> dict[str, Any]:
 def root_schema() -> Schema:
     """Schema of the whole object: spec with its rules, status, and the rule on the name."""
     spec = spec_schema()
-    spec["x-kubernetes-validations"] = [_validation(rule) for rule in CEL_RULES]
+    spec["x-kubernetes-validations"] = [
+        *(_validation(rule) for rule in CEL_RULES),
+        _unchanged("spec", "managedBy"),
+    ]
     return {
         "type": "object",
         "description": "One online-RL training: policy serving, environment, reward judging and policy training.",
@@ -173,7 +180,13 @@ def _unchanged(where: str, *keys: str) -> dict[str, str]:
     field = parents[-1]
     present, was = (" && ".join(f"has({side}.{path})" for path in parents) for side in ("self", "oldSelf"))
     rule = f"({present}) == ({was}) && (!({present}) || self.{field} == oldSelf.{field})"
-    return _validation(CelRule(rule, f"{where}.{field} cannot be changed; make a new training instead"))
+    about = f"{where}.{field} cannot be changed; make a new training instead"
+    if field == "accessModes":  # a list has no text in CEL
+        return _validation(CelRule(rule, about))
+    before, after = f"({was}) ? oldSelf.{field} : 'not set'", f"({present}) ? self.{field} : 'not set'"
+    sentence = f"{where}.{field} cannot be changed from %s to %s; make a new training instead"
+    expression = f"'{sentence}'.format([{before}, {after}])"
+    return _validation(CelRule(rule, about, expression))
 
 
 def _printer_columns() -> list[dict[str, Any]]:

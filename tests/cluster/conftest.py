@@ -1,10 +1,14 @@
-"""The cluster under test, the operator installed from this chart, and a namespace of its own for each test module."""
+"""Where the tests run: the embedded cluster with the operator installed from this chart, or a control plane without
+nodes, which a test may fill with mistakes, restart, and starve of its API server.
+"""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.cluster.lab import Lab, install_operator
+from openclaw_cluster import bare
+from tests.cluster.lab import ROOT, Lab, install_operator, kubectl
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +23,24 @@ def lab(operator: None) -> Iterator[Lab]:
     del operator  # it only has to run
     with Lab.fresh() as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[bare.Bare]:
+    """An API server, etcd and controllers of the module's own, with this tree's CRD and nothing else."""
+    with bare.control_plane(tmp_path_factory.mktemp("plane")) as found:
+        install_crd(found.kubeconfig)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def paper(plane: bare.Bare) -> Iterator[Lab]:
+    """A namespace of `plane`: its pods exist on paper only."""
+    with Lab.fresh(plane.kubeconfig) as found:
+        yield found
+
+
+def install_crd(kubeconfig: Path) -> None:
+    file = str(ROOT / "crds" / "openclawtrainings.openclawrl.io.yaml")
+    kubectl("apply", "--server-side", "-f", file, kubeconfig=kubeconfig)
+    kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", file, kubeconfig=kubeconfig)

@@ -37,9 +37,11 @@ def images() -> dict[str, str]:
     return found
 
 
-def kubectl(*arguments: str, stdin: str | None = None, timeout: float = 60.0) -> str:
+def kubectl(*arguments: str, stdin: str | None = None, timeout: float = 60.0, kubeconfig: Path | None = None) -> str:
+    """Output of kubectl; CommandError with its words. Without `kubeconfig`: the cluster under test."""
     context = ["--context", os.environ["KUBECONTEXT"]] if os.environ.get("KUBECONTEXT") else []
-    return _run([str(ROOT / ".venv/bin/kubectl"), *context, *arguments], stdin, timeout)
+    where = ["--kubeconfig", str(kubeconfig)] if kubeconfig else context
+    return _run([str(ROOT / ".venv/bin/kubectl"), *where, *arguments], stdin, timeout)
 
 
 def install_operator() -> None:
@@ -107,21 +109,23 @@ class Lab:
     """One namespace."""
 
     namespace: str
+    kubeconfig: Path | None = None
+    """Of a control plane of the test's own; None = the cluster under test."""
 
     @classmethod
     @contextmanager
-    def fresh(cls) -> "Iterator[Lab]":
-        found = cls(f"lab-{uuid.uuid4().hex[:8]}")
+    def fresh(cls, kubeconfig: Path | None = None) -> "Iterator[Lab]":
+        found = cls(f"lab-{uuid.uuid4().hex[:8]}", kubeconfig)
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": found.namespace, "labels": labels}}
-        kubectl("apply", "-f", "-", stdin=json.dumps(body))
+        kubectl("apply", "-f", "-", stdin=json.dumps(body), kubeconfig=kubeconfig)
         try:
             yield found
         finally:
-            kubectl("delete", "namespace", found.namespace, "--wait=false")
+            kubectl("delete", "namespace", found.namespace, "--wait=false", kubeconfig=kubeconfig)
 
     def run(self, *arguments: str, stdin: str | None = None, timeout: float = 60.0) -> str:
-        return kubectl("-n", self.namespace, *arguments, stdin=stdin, timeout=timeout)
+        return kubectl("-n", self.namespace, *arguments, stdin=stdin, timeout=timeout, kubeconfig=self.kubeconfig)
 
     def apply(self, body: Object) -> None:
         self.run("apply", "-f", "-", stdin=yaml.safe_dump(body))

@@ -5,10 +5,12 @@ import subprocess
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from openclaw_core import names
+from openclaw_core.config.rules import CEL_RULES
 from openclaw_core.config.spec import TrainingSpec
-from tests.cluster.lab import ROOT, CommandError, Lab, environment, kubectl
+from tests.cluster.lab import ROOT, CommandError, Lab, kubectl
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -24,8 +26,80 @@ def body(name: str = "refused", **spec: Any) -> dict[str, Any]:
     return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": MINIMAL | spec}
 
 
-def dry_run(lab: Lab, manifest: dict[str, Any], *more: str) -> str:
-    return lab.run("create", "--dry-run=server", "-o", "json", *more, "-f", "-", stdin=json.dumps(manifest))
+def dry_run(paper: Lab, manifest: dict[str, Any], *more: str) -> str:
+    return paper.run("create", "--dry-run=server", "-o", "json", *more, "-f", "-", stdin=json.dumps(manifest))
+
+
+GPU = "nvidia.com/gpu"
+BREAKS_A_RULE: list[tuple[dict[str, Any], list[str]]] = [
+    ({"model": {}}, ["spec.model: set exactly one of path and huggingFace", "neither is set"]),
+    (
+        {"model": {"path": "a", "huggingFace": {"repo": "a/b"}}},
+        ['path is "a" and huggingFace.repo is "a/b"', "remove one"],
+    ),
+    (
+        {"queue": {"maxSize": 47}},
+        ["spec.queue.maxSize is 47 but must be at least 48 = (policyTraining.maxHeadOffPolicyness + 1)", "raise it"],
+    ),
+    (
+        {"policyTraining": {"minBatch": 17}},
+        ["spec.policyTraining.minBatch must be at most rolloutBatchSize (is 17, rolloutBatchSize is 16)"],
+    ),
+    (
+        {"policyTraining": {"staleFilterSteps": 1}},
+        ["spec.policyTraining.staleFilterSteps must be at least maxHeadOffPolicyness (is 1,", "raise it"],
+    ),
+    (
+        {"policyServing": {"gateway": {"replicas": 2}}},
+        ["spec.policyServing.gateway.replicas is 2", 'spec.queue.store postgres (is "sqlite")'],
+    ),
+    ({"queue": {"store": "postgres"}}, ["spec.queue.postgres.urlSecretRef", "name the Secret"]),
+    ({"rewardJudging": {"votes": 2}}, ["spec.rewardJudging.votes must be odd", "(is 2): take 3"]),
+    ({"rewardJudging": {"votes": 3}}, ["spec.judge.temperature above 0"]),
+    ({"policyTraining": {"engine": "megatron"}}, ["spec.policyTraining.resources.limits['nvidia.com/gpu']"]),
+    (
+        {"policyServing": {"tensorParallelSize": 4, "resources": {"limits": {GPU: 2}}}},
+        ['spec.policyServing.resources.limits["nvidia.com/gpu"] is 2 but tensorParallelSize is 4'],
+    ),
+    (
+        {"policyTraining": {"procsPerNode": 8, "resources": {"limits": {GPU: "1"}}}},
+        ['spec.policyTraining.resources.limits["nvidia.com/gpu"] is 1 but procsPerNode is 8'],
+    ),
+    (
+        {"policyTraining": {"method": "opd"}, "rewardJudging": {"replicas": 0}},
+        ['spec.policyTraining.method "opd" learns from the hints', "replicas is 0: set it to 1"],
+    ),
+    ({"environmentHosting": {"kind": "custom"}}, ["spec.environmentHosting.image", "name your container"]),
+    ({"policyServing": {"port": 30001}}, ["spec.policyServing.port 30001", "take another"]),
+    (
+        {"storage": {"weights": {"existingClaim": "mine", "storageClassName": "fast"}}},
+        ['spec.storage.weights.storageClassName "fast" has no effect beside existingClaim "mine": remove one'],
+    ),
+    (
+        {"storage": {"experience": {"existingClaim": "mine", "storageClassName": "fast"}}},
+        ['spec.storage.experience.storageClassName "fast" has no effect beside existingClaim "mine": remove one'],
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "words"), BREAKS_A_RULE)
+def test_mistake_across_fields_is_refused_with_field_value_and_fix(
+    paper: Lab, spec: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(CommandError) as refusal:
+        dry_run(paper, body(**spec))
+    assert [word for word in words if word not in str(refusal.value)] == []
+    with pytest.raises(ValidationError):
+        TrainingSpec.model_validate(MINIMAL | spec)
+
+
+def test_every_rule_is_broken_by_one_of_the_mistakes() -> None:
+    def broken(spec: dict[str, Any]) -> set[str]:
+        with pytest.raises(ValidationError) as error:
+            TrainingSpec.model_validate(MINIMAL | spec)
+        return {rule.message for rule in CEL_RULES if rule.message in str(error.value)}
+
+    assert set.union(*(broken(spec) for spec, _ in BREAKS_A_RULE)) == {rule.message for rule in CEL_RULES}
 
 
 @pytest.mark.parametrize(
@@ -36,25 +110,8 @@ def dry_run(lab: Lab, manifest: dict[str, Any], *more: str) -> str:
             ["spec.policyServing.pauseTimeoutSec", "0", "greater than or equal to 10"],
         ),
         ({"policyServing": {"pauseTimeoutSec": 3601}}, ["spec.policyServing.pauseTimeoutSec", "3601", "3600"]),
-        (
-            {"queue": {"maxSize": 47}},
-            ["spec.queue.maxSize is 47 but must be at least 48 = (policyTraining.maxHeadOffPolicyness + 1)"],
-        ),
         ({"policyServing": {"inFlight": "wait"}}, ["spec.policyServing.inFlight", '"wait"', '"retract"', '"drain"']),
         ({"policyServing": {"replicas": "two"}}, ["spec.policyServing.replicas", "integer"]),
-        ({"rewardJudging": {"votes": 2}}, ["spec.rewardJudging.votes must be odd"]),
-        ({"rewardJudging": {"votes": 3}}, ["spec.judge.temperature above 0"]),
-        ({"policyTraining": {"minBatch": 17}}, ["spec.policyTraining.minBatch must be at most rolloutBatchSize"]),
-        (
-            {"policyTraining": {"staleFilterSteps": 1}},
-            ["spec.policyTraining.staleFilterSteps must be at least maxHeadOffPolicyness"],
-        ),
-        ({"policyTraining": {"engine": "megatron"}}, ["spec.policyTraining.resources.limits['nvidia.com/gpu']"]),
-        ({"policyServing": {"gateway": {"replicas": 2}}}, ["spec.queue.store postgres"]),
-        ({"queue": {"store": "postgres"}}, ["spec.queue.postgres.urlSecretRef"]),
-        ({"model": {}}, ["spec.model: set exactly one of path and huggingFace"]),
-        ({"model": {"path": "a", "huggingFace": {"repo": "a/b"}}}, ["set exactly one of path and huggingFace"]),
-        ({"environmentHosting": {"kind": "custom"}}, ["spec.environmentHosting.image"]),
         ({"api": {"baseUrl": "judge.test"}}, ["spec.api.baseUrl", "judge.test"]),
         ({"judge": {}}, ["spec.judge.model", "Required"]),
         (
@@ -65,23 +122,27 @@ def dry_run(lab: Lab, manifest: dict[str, Any], *more: str) -> str:
             ["spec.policyServing.gateway.apiKeysSecretRef", "needs apiKeySecretRef too"],
         ),
         ({"policyTraining": {"lora": {"rank": 0}}}, ["spec.policyTraining.lora.rank", "greater than or equal to 1"]),
+        ({"managedBy": "Kueue"}, ["spec.managedBy", "Kueue"]),
+        ({"environmentHosting": {"egress": [{"cidr": "example.com"}]}}, ["spec.environmentHosting.egress[0].cidr"]),
     ],
 )
-def test_mistake_is_refused_naming_field_value_and_limit(lab: Lab, spec: dict[str, Any], words: list[str]) -> None:
+def test_mistake_is_refused_naming_field_value_and_limit(paper: Lab, spec: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(CommandError) as refusal:
-        dry_run(lab, body(**spec))
+        dry_run(paper, body(**spec))
     assert [word for word in words if word not in str(refusal.value)] == []
 
 
-def test_unknown_field_is_refused_when_strict_and_warned_of_otherwise(lab: Lab) -> None:
+def test_unknown_field_is_refused_when_strict_and_warned_of_otherwise(paper: Lab) -> None:
     manifest = body(policyServing={"replcas": 2})
     with pytest.raises(CommandError, match=r'unknown field "spec.policyServing.replcas"'):
-        dry_run(lab, manifest, "--validate=strict")
+        dry_run(paper, manifest, "--validate=strict")
     done = subprocess.run(
         [
             str(ROOT / ".venv/bin/kubectl"),
             "-n",
-            lab.namespace,
+            paper.namespace,
+            "--kubeconfig",
+            str(paper.kubeconfig),
             "create",
             "--dry-run=server",
             "--validate=warn",
@@ -92,23 +153,22 @@ def test_unknown_field_is_refused_when_strict_and_warned_of_otherwise(lab: Lab) 
         capture_output=True,
         text=True,
         check=True,
-        env=environment(),
     )
     assert 'Warning: unknown field "spec.policyServing.replcas"' in done.stderr
 
 
 @pytest.mark.parametrize(("name", "words"), [("a" * 51, "50"), ("1st", "metadata.name"), ("a.b", "metadata.name")])
-def test_name_that_would_break_a_service_is_refused(lab: Lab, name: str, words: str) -> None:
+def test_name_that_would_break_a_service_is_refused(paper: Lab, name: str, words: str) -> None:
     with pytest.raises(CommandError, match=words):
-        dry_run(lab, body(name))
+        dry_run(paper, body(name))
 
 
-def test_longest_name_is_admitted(lab: Lab) -> None:
-    assert json.loads(dry_run(lab, body("a" * 50)))["metadata"]["name"] == "a" * 50
+def test_longest_name_is_admitted(paper: Lab) -> None:
+    assert json.loads(dry_run(paper, body("a" * 50)))["metadata"]["name"] == "a" * 50
 
 
-def test_defaults_of_the_api_server_equal_the_models(lab: Lab) -> None:
-    admitted = json.loads(dry_run(lab, body()))["spec"]
+def test_defaults_of_the_api_server_equal_the_models(paper: Lab) -> None:
+    admitted = json.loads(dry_run(paper, body()))["spec"]
     models = TrainingSpec.model_validate(MINIMAL).model_dump(mode="json", by_alias=True, exclude_none=True)
     assert admitted == models
     assert TrainingSpec.model_validate(admitted) == TrainingSpec.model_validate(MINIMAL)
@@ -117,29 +177,48 @@ def test_defaults_of_the_api_server_equal_the_models(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"model": {"path": "other"}}, "spec.model.path cannot be changed"),
+        ({"model": {"path": "other"}}, "spec.model.path cannot be changed from base to other"),
+        ({"managedBy": "kueue.x-k8s.io/multikueue"}, "spec.managedBy cannot be changed from not set to kueue"),
         ({"model": {"path": None, "huggingFace": {"repo": "a/b"}}}, "spec.model.path cannot be changed"),
-        ({"queue": {"store": "postgres", "postgres": {"urlSecretRef": {"name": "a", "key": "b"}}}}, "spec.queue.store"),
+        (
+            {"queue": {"store": "postgres", "postgres": {"urlSecretRef": {"name": "a", "key": "b"}}}},
+            "spec.queue.store cannot be changed from sqlite to postgres",
+        ),
         ({"storage": {"weights": {"storageClassName": "fast"}}}, "spec.storage.weights.storageClassName cannot"),
         ({"storage": {"experience": {"existingClaim": "mine"}}}, "spec.storage.experience.existingClaim cannot"),
         ({"storage": {"weights": {"size": "1Gi"}}}, "spec.storage.weights.size cannot shrink"),
     ],
 )
-def test_immutable_field_cannot_be_edited(lab: Lab, spec: dict[str, Any], words: str) -> None:
-    manifest = body("fixed", suspend=True)
-    lab.apply(manifest)
+def test_immutable_field_cannot_be_edited(paper: Lab, spec: dict[str, Any], words: str) -> None:
+    paper.apply(body("fixed", suspend=True))
     with pytest.raises(CommandError, match=words):
-        lab.patch(names.PLURAL, "fixed", {"spec": spec}, "--dry-run=server")
+        paper.patch(names.PLURAL, "fixed", {"spec": spec}, "--dry-run=server")
 
 
-def test_training_shows_in_get_all_and_scales(lab: Lab) -> None:
-    lab.apply(body("fixed", suspend=True))
-    assert "openclawtraining.openclawrl.io/fixed" in lab.run("get", "all")
-    lab.run("scale", f"{names.PLURAL}/fixed", "--replicas=3")
-    assert lab.get(names.PLURAL, "fixed")["spec"]["policyServing"]["replicas"] == 3
+def test_training_shows_in_get_all_and_scales(paper: Lab) -> None:
+    paper.apply(body("fixed", suspend=True))
+    assert "openclawtraining.openclawrl.io/fixed" in paper.run("get", "all")
+    paper.run("scale", f"{names.PLURAL}/fixed", "--replicas=3")
+    assert paper.get(names.PLURAL, "fixed")["spec"]["policyServing"]["replicas"] == 3
 
 
-def test_crd_explains_its_fields(lab: Lab) -> None:
-    del lab
-    text = kubectl("explain", f"{names.PLURAL}.spec.policyServing.pauseTimeoutSec")
+def test_trainings_are_selected_by_field(paper: Lab) -> None:
+    paper.apply(body("fixed", suspend=True))
+    paper.apply(body("moving", model={"path": "base", "servedName": "mine"}))
+
+    def chosen(selector: str) -> str:
+        return paper.run("get", "oct", "--field-selector", selector, "-o", "name")
+
+    assert chosen("spec.suspend=true") == "openclawtraining.openclawrl.io/fixed\n"
+    assert chosen("spec.model.servedName=mine") == "openclawtraining.openclawrl.io/moving\n"
+
+
+def test_pod_template_is_kept_whole(paper: Lab) -> None:
+    template = {"spec": {"imagePullSecrets": [{"name": "pull"}], "tolerations": [{"key": "gpu", "operator": "Exists"}]}}
+    admitted = json.loads(dry_run(paper, body(policyServing={"podTemplate": template})))
+    assert admitted["spec"]["policyServing"]["podTemplate"] == template
+
+
+def test_crd_explains_its_fields(paper: Lab) -> None:
+    text = kubectl("explain", f"{names.PLURAL}.spec.policyServing.pauseTimeoutSec", kubeconfig=paper.kubeconfig)
     assert "Seconds after which a pause ends by itself" in text

@@ -19,6 +19,8 @@ COREDNS_VERSION = "1.14.7"
 KUBE_ROUTER_VERSION = "2.1.0"
 """Newer ones need an untagged commit of a dependency, which a module proxy may refuse. Only its firewall runs here."""
 
+KWOK_VERSION = "0.7.0"
+
 COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet")
 SOURCES = Path(__file__).parent.parent
 BUILD_TIMEOUT_SEC = 3600
@@ -39,6 +41,10 @@ class Build:
     @property
     def key(self) -> str:
         return f"{self.program}-{self.version}" + (f"-{_fingerprint(self.source)}" if self.source else "")
+
+
+KWOK = Build("kwok", KWOK_VERSION, f"sigs.k8s.io/kwok/cmd/kwok@v{KWOK_VERSION}")
+"""Nodes and pods on paper, for measurements only: built when first asked for, by nobody's `cluster-up`."""
 
 
 def plan() -> list[Build]:
@@ -71,13 +77,19 @@ def plan() -> list[Build]:
 
 
 def missing(layout: Layout) -> list[Build]:
-    return [build for build in plan() if not _result(layout, build).exists()]
+    return [build for build in plan() if not result(layout, build).exists()]
+
+
+def ensure(layout: Layout, build: Build) -> None:
+    """Build it if it is missing."""
+    if not result(layout, build).exists():
+        make(layout, build)
 
 
 def make(layout: Layout, build: Build) -> None:
     """Build into a draft folder and rename, so an interrupted build never looks finished."""
     go = toolchain.find_go(layout)
-    target = _result(layout, build).parent
+    target = result(layout, build).parent
     draft = target.with_name(f".{target.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -96,11 +108,12 @@ def link(layout: Layout) -> None:
         for name in build.links or (build.program,):
             draft = layout.tools / f".{name}.draft"
             draft.unlink(missing_ok=True)
-            draft.symlink_to(_result(layout, build))
+            draft.symlink_to(result(layout, build))
             os.replace(draft, layout.tools / name)
 
 
-def _result(layout: Layout, build: Build) -> Path:
+def result(layout: Layout, build: Build) -> Path:
+    """Where the built program lies, or will."""
     return layout.binaries / build.key / build.program
 
 

@@ -142,7 +142,8 @@ def _template(context: Context, workload: Workload) -> Object:
             ],
         },
     }
-    template: Object = merged(base, dict(workload.pod_template))
+    # The labels pick the pods; a podTemplate that changed them would lose its own.
+    template: Object = merged(merged(base, dict(workload.pod_template)), {"metadata": base["metadata"]})
     return _annotated(template, _revision(template, workload), context.secret_hashes.get(component))
 
 

@@ -3,6 +3,7 @@
 After a wanted change: `OPENCLAW_WRITE_GOLDEN=1 pytest tests/unit/operator/test_builders.py`, then read the diff.
 """
 
+import copy
 import os
 from pathlib import Path
 from typing import Any
@@ -166,11 +167,49 @@ def test_internal_secret_holds_two_different_tokens() -> None:
     assert internal_secret(training(), lambda: next(drawn))["stringData"] == {"gateway": "first", "agent": "second"}
 
 
-def test_pod_template_merges_by_name_and_replaces_other_lists() -> None:
-    base = {"containers": [{"name": "a", "image": "x", "args": ["1"]}], "volumes": [{"name": "v"}]}
-    patch = {"containers": [{"name": "a", "args": ["2"]}, {"name": "side"}], "hostNetwork": True}
-    assert merged(base, patch) == {
-        "containers": [{"name": "a", "image": "x", "args": ["2"]}, {"name": "side"}],
-        "volumes": [{"name": "v"}],
-        "hostNetwork": True,
-    }
+@pytest.mark.parametrize(
+    ("base", "patch", "result"),
+    [
+        (
+            {"containers": [{"name": "a", "image": "x", "args": ["1"]}]},
+            {"containers": [{"name": "a", "args": ["2"]}, {"name": "side"}], "hostNetwork": True},
+            {"containers": [{"name": "a", "image": "x", "args": ["2"]}, {"name": "side"}], "hostNetwork": True},
+        ),
+        (
+            {"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]},
+            {"env": [{"name": "A", "$patch": "delete"}, {"name": "C", "value": "3"}]},
+            {"env": [{"name": "B", "value": "2"}, {"name": "C", "value": "3"}]},
+        ),
+        ({"imagePullSecrets": [{"name": "a"}]}, {"imagePullSecrets": [{"name": "b"}]},
+         {"imagePullSecrets": [{"name": "a"}, {"name": "b"}]}),
+        ({"ports": [{"containerPort": 1, "name": "x"}]}, {"ports": [{"containerPort": 1, "name": "y"}]},
+         {"ports": [{"containerPort": 1, "name": "y"}]}),
+        ({"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "b"}]}, {"tolerations": [{"key": "b"}]}),
+        ({"securityContext": {"runAsUser": 1, "fsGroup": 2}}, {"securityContext": {"runAsUser": None}},
+         {"securityContext": {"fsGroup": 2}}),
+        ({"securityContext": {"runAsUser": 1}}, {"securityContext": {"$patch": "replace", "fsGroup": 3}},
+         {"securityContext": {"fsGroup": 3}}),
+        ({"volumes": [{"name": "v", "emptyDir": {}}]}, {"volumes": [{"name": "v", "hostPath": {"path": "/x"}}]},
+         {"volumes": [{"name": "v", "hostPath": {"path": "/x"}}]}),
+        ({"volumes": [{"name": "v", "emptyDir": {}}]}, {"volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}]},
+         {"volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}]}),
+        ({"containers": [{"name": "a"}]}, {"containers": [{"$patch": "replace"}, {"name": "b"}]},
+         {"containers": [{"name": "b"}]}),
+        ({}, {"containers": [{"name": "b", "resources": {"x": None, "y": 1}}]},
+         {"containers": [{"name": "b", "resources": {"y": 1}}]}),
+    ],
+)  # fmt: skip
+def test_pod_template_merges_as_kubernetes_does(
+    base: dict[str, Any], patch: dict[str, Any], result: dict[str, Any]
+) -> None:
+    before = copy.deepcopy(base)
+    assert merged(base, patch) == result
+    assert base == before
+
+
+def test_pod_template_cannot_lose_the_labels_that_pick_the_pods() -> None:
+    stray = {"metadata": {"labels": {names.LABEL_TRAINING: "other", "team": "rl"}}}
+    built = plan(context(training(rewardJudging={"podTemplate": stray})), frozenset())
+    judge = next(c for c in built.children if c["kind"] == "Deployment" and c["metadata"]["name"] == "demo-judge")
+    labels = judge["spec"]["template"]["metadata"]["labels"]
+    assert (labels[names.LABEL_TRAINING], labels["team"]) == ("demo", "rl")
