@@ -81,7 +81,17 @@ def root_schema() -> Schema:
             "spec": spec,
             "status": structural(TrainingStatus.model_json_schema(by_alias=True), defaults=False),
         },
+        "x-kubernetes-validations": [_validation(_NAME_RULE)],
     }
+
+
+_LIMIT = names.MAX_TRAINING_NAME_OF_NODES
+_NAME_RULE = CelRule(
+    f"self.spec.policyTraining.nodes <= 1 || size(self.metadata.name) <= {_LIMIT}",
+    f"metadata.name may have {_LIMIT} characters when spec.policyTraining.nodes is above 1",
+    f"'metadata.name has %d characters, but with spec.policyTraining.nodes %d at most {_LIMIT}: take a shorter name'"
+    ".format([size(self.metadata.name), self.spec.policyTraining.nodes])",
+)
 
 
 def _name_schema() -> Schema:

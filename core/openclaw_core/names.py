@@ -42,6 +42,9 @@ ENGINE = "engine"
 JUDGE = "judge"
 TRAINER = "trainer"
 ENVIRONMENT = "environment"
+THIS_OPERATOR = f"{GROUP}/operator"
+"""Value of `spec.managedBy` that means the same as none."""
+
 COMPONENTS = (ENGINE, GATEWAY, JUDGE, TRAINER, ENVIRONMENT)
 
 # The gateway's public port is spec.policyServing.port (default 30000).
@@ -52,6 +55,8 @@ PORT_JUDGE = 8200
 PORT_TRAINER = 8300
 PORT_ENVIRONMENT = 8400
 PORT_OPERATOR = 8080
+PORT_RENDEZVOUS = 29500
+"""torchrun's meeting point on the trainer's first pod."""
 
 CONFIG_FILE = "/etc/openclaw/config.json"
 TARGET_FILE = "/etc/openclaw-target/target.json"
@@ -67,17 +72,28 @@ ENV_GATEWAY_TOKEN = "OPENCLAW_GATEWAY_TOKEN"
 ENV_AGENT_TOKEN = "OPENCLAW_AGENT_TOKEN"
 ENV_GATEWAY_API_KEY = "OPENCLAW_API_KEY"
 ENV_POSTGRES_URL = "OPENCLAW_POSTGRES_URL"
+ENV_NODE_RANK = "OPENCLAW_NODE_RANK"
+"""Which pod of a trainer of several this is, from 0."""
+ENV_RENDEZVOUS = "OPENCLAW_RENDEZVOUS"
+"""host:port where the trainer's pods meet."""
 
 SECRET_KEY_GATEWAY = "gateway"
 SECRET_KEY_AGENT = "agent"
 
 # Suffixes are at most 12 characters long ("-weight-sync", "-environment"): a name of 51 still fits DNS-63.
 MAX_TRAINING_NAME = 50
+# A StatefulSet's name and an 11 character hash are one label value (63) on its pods.
+MAX_TRAINING_NAME_OF_NODES = 40
 
 
 def component(training: str, name: str) -> str:
     """Name of a component's Deployment, Service and ServiceAccount."""
     return f"{training}-{name}"
+
+
+def ranks(training: str) -> str:
+    """Headless Service (and LeaderWorkerSet) of a trainer of several pods: gives each pod its DNS name."""
+    return f"{training}-ranks"
 
 
 def weight_sync_lease(training: str) -> str:

@@ -1,7 +1,8 @@
 """`python -m openclaw_operator`: in a pod with its ServiceAccount, else with $KUBECONFIG.
 
 Environment: OPENCLAW_IMAGE_<COMPONENT>, OPENCLAW_POD_NAME, OPENCLAW_NAMESPACE (of the leader Lease),
-OPENCLAW_WATCH_NAMESPACES (comma-separated; empty = all), OPENCLAW_PORT.
+OPENCLAW_WATCH_NAMESPACES (comma-separated; empty = all), OPENCLAW_PORT, OPENCLAW_NETWORK_POLICIES (on: make them),
+OPENCLAW_OPERATOR_LABELS (key=value,…: of the operator's own pods), OPENCLAW_METRICS_NAMESPACES (of scrapers).
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import yaml
 from openclaw_core import logs, names, tasks
 from openclaw_core.kube import Kube
 from openclaw_operator import images, service
+from openclaw_operator.builders.network import Network
 
 
 def main() -> None:
@@ -40,15 +42,29 @@ def _kube() -> Kube:
 
 
 def _options() -> service.Options:
-    watched = os.environ.get("OPENCLAW_WATCH_NAMESPACES", "")
     pod = os.environ.get(names.ENV_POD_NAME) or socket.gethostname()
     return service.Options(
         images=images.from_environment(),
         identity=f"{pod}-{secrets.token_hex(4)}",
         lease_namespace=os.environ.get("OPENCLAW_NAMESPACE", "default"),
-        namespaces=tuple(name.strip() for name in watched.split(",") if name.strip()),
+        namespaces=_words("OPENCLAW_WATCH_NAMESPACES"),
         port=int(os.environ.get("OPENCLAW_PORT", names.PORT_OPERATOR)),
+        network=_network(),
     )
+
+
+def _network() -> Network:
+    pairs = (word.partition("=") for word in _words("OPENCLAW_OPERATOR_LABELS"))
+    return Network(
+        enforced=os.environ.get("OPENCLAW_NETWORK_POLICIES", "off") == "on",
+        operator_namespace=os.environ.get("OPENCLAW_NAMESPACE", "default"),
+        operator_labels=tuple((key, value) for key, _, value in pairs),
+        metrics_namespaces=_words("OPENCLAW_METRICS_NAMESPACES"),
+    )
+
+
+def _words(variable: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in os.environ.get(variable, "").split(",") if word.strip())
 
 
 if __name__ == "__main__":

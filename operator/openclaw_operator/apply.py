@@ -7,6 +7,7 @@ sends nothing. An object of that name which is not ours is never taken over: it 
 import asyncio
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +20,7 @@ from openclaw_operator.observe import ChildKey
 Object = dict[str, Any]
 
 
-_LATE = {"RoleBinding": 1, kinds.DEPLOYMENT.kind: 2}
+_LATE = {"RoleBinding": 1} | dict.fromkeys(kinds.WORKLOADS, 2)
 _INVALID = 422
 
 
@@ -44,8 +45,8 @@ class Applier:
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
-        self.writes = 0
-        """Writes sent since the start, for metrics and the test that an idle operator sends none."""
+        self.writes: Counter[str] = Counter()
+        """Writes sent since the start by kind, for metrics and the test that an idle operator sends none."""
 
     async def apply(self, children: Iterable[Object], live: Mapping[ChildKey, Object], memory: Memory) -> list[Fault]:
         """Apply what differs. Faults are returned, not raised: one bad child stops no other.
@@ -65,7 +66,7 @@ class Applier:
         """Delete children by uid, so a successor of the same name is safe."""
         for kind, name in unwanted:
             if kinds.BY_NAME[kind].prunable:
-                self.writes += 1
+                self.writes[kind] += 1
                 uid = live[kind, name]["metadata"]["uid"]
                 await self._kube.delete(kinds.BY_NAME[kind].path(namespace, name), uid=uid)
 
@@ -87,7 +88,7 @@ class Applier:
 
     async def _send(self, child: Object) -> Object:
         path = kinds.BY_NAME[child["kind"]].path(child["metadata"]["namespace"], child["metadata"]["name"])
-        self.writes += 1
+        self.writes[child["kind"]] += 1
         try:
             return await self._kube.apply(path, child, field_manager=names.FIELD_MANAGER)
         except KubeError as error:
@@ -117,14 +118,12 @@ def digest(value: Any) -> str:
 
 
 def fingerprint(kind: str, live: Object) -> str:
-    """Hash of the parts of a live object that we or a person could have written; status is nobody's drift."""
+    """Hash of what an apply could put back. Status is nobody's drift; annotations of a child are all foreign."""
     metadata = live["metadata"]
     kept: Object = {key: metadata.get(key) for key in ("uid", "labels", "ownerReferences")}
-    notes = metadata.get("annotations") or {}
     if kind in kinds.CONTENT_OF_OTHERS:
-        kept["hold"] = notes.get(names.ANNOTATION_HOLD)
+        kept["hold"] = (metadata.get("annotations") or {}).get(names.ANNOTATION_HOLD)
     else:
-        kept["annotations"] = notes
         outside = ("metadata", "status", "kind", "apiVersion")
         kept["content"] = {key: value for key, value in live.items() if key not in outside}
     return digest(kept)

@@ -11,7 +11,7 @@ from openclaw_operator.apply import Fault
 from openclaw_operator.holds import HoldState
 from openclaw_operator.needs import wrong_api_key_env
 from openclaw_operator.observe import Observation
-from openclaw_operator.plan import Plan, desired_replicas, wanted_components
+from openclaw_operator.plan import Plan, desired_replicas, live_workload, wanted_components
 from openclaw_operator.pods import is_ready
 from openclaw_operator.reasons import Reason
 from openclaw_operator.secrets import Resolution
@@ -46,25 +46,20 @@ def component_facts(training: Training, seen: Observation, wanted: Plan) -> dict
     """Facts of every component, wanted or not (an unwanted one has `desired` 0)."""
     found = {}
     for component in names.COMPONENTS:
-        deployment = seen.children.get(("Deployment", names.component(training.name, component)))
+        live, planned = live_workload(seen.children, component, wanted), wanted.workload(component)
         desired = desired_replicas(training, component)
-        if deployment is not None and _scaled_by_others(wanted, deployment) and not training.spec.suspend:
-            desired = deployment["spec"].get("replicas", desired)
+        if live is not None and planned is not None and "replicas" not in planned["spec"]:
+            desired = live["spec"].get("replicas", desired)
         found[component] = statuses.ComponentFacts(
             desired=desired,
             pods=seen.pods_of(component),
-            deployment=deployment,
+            ending=seen.ending_of(component),
+            workload=live,
             revision=wanted.revision(component),
             secrets=wanted.secrets(component),
             blocked=component in wanted.blocked,
         )
     return found
-
-
-def _scaled_by_others(wanted: Plan, deployment: Object) -> bool:
-    name = deployment["metadata"]["name"]
-    ours = [child for child in wanted.children if child["kind"] == "Deployment" and child["metadata"]["name"] == name]
-    return bool(ours) and "replicas" not in ours[0]["spec"]
 
 
 def status_facts(

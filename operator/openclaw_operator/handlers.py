@@ -6,25 +6,31 @@ training ever carries one), and no event of an object waits behind its handler.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import kopf
 
 from openclaw_core import names
 from openclaw_operator import kinds
+from openclaw_operator.kinds import Kind
 from openclaw_operator.training import Key
 
 Enqueue = Callable[[Key], None]
-_WATCHED_CHILDREN = (*kinds.APPLIED, kinds.POD)
+Heard = Callable[[Key, str, bool], None]
+"""Told of each event of a training: key, resourceVersion, whether it was deleted."""
 
 
-def registry(enqueue: Enqueue) -> kopf.OperatorRegistry:
+def registry(enqueue: Enqueue, heard: Heard, children: Iterable[Kind]) -> kopf.OperatorRegistry:
     """Handlers for the training and every kind of child."""
     found = kopf.OperatorRegistry()
 
-    async def on_training(*, namespace: str | None, name: str, **_: Any) -> None:
-        enqueue(Key(namespace or "", name))
+    async def on_training(
+        *, namespace: str | None, name: str, type: str | None, meta: Mapping[str, Any], **_: Any
+    ) -> None:
+        key = Key(namespace or "", name)
+        heard(key, str(meta.get("resourceVersion") or ""), type == "DELETED")
+        enqueue(key)
 
     async def on_child(*, namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
         training = labels.get(names.LABEL_TRAINING)
@@ -32,14 +38,14 @@ def registry(enqueue: Enqueue) -> kopf.OperatorRegistry:
             enqueue(Key(namespace or "", training))
 
     kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=found, id="training")(on_training)
-    for kind in _WATCHED_CHILDREN:
+    for kind in children:
         group, _, version = kind.api_version.rpartition("/")
         kopf.on.event(group, version, kind.plural, registry=found, id=kind.plural)(on_child)
     kopf.on.login(registry=found)(_login)
     return found
 
 
-def settings() -> kopf.OperatorSettings:
+def settings(children: Iterable[Kind]) -> kopf.OperatorSettings:
     """Standalone, no posting, bounded requests, children narrowed by label on the server."""
     chosen = kopf.OperatorSettings()
     chosen.posting.enabled = False
@@ -52,23 +58,29 @@ def settings() -> kopf.OperatorSettings:
     chosen.networking.connect_timeout = 10
     chosen.execution.default_backoff = 15
     chosen.process.ultimate_exiting_timeout = 10
-    for kind in _WATCHED_CHILDREN:
+    for kind in children:
         group, _, version = kind.api_version.rpartition("/")
         chosen.watching.label_selectors[group, version, kind.plural] = names.LABEL_TRAINING
     return chosen
 
 
-async def watch(enqueue: Enqueue, namespaces: Iterable[str], spawned: Callable[[], None]) -> None:
+async def watch(
+    enqueue: Enqueue,
+    heard: Heard,
+    namespaces: Iterable[str],
+    spawned: Callable[[], None],
+    applied: Sequence[Kind] = kinds.APPLIED,
+) -> None:
     """Run kopf until cancelled or failed. No namespaces = the whole cluster.
 
     kopf takes the process's signals when it spawns; `spawned` is called right after, to take them back.
     """
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    chosen = list(namespaces)
+    chosen, children = list(namespaces), (*applied, kinds.POD)
     existing = asyncio.all_tasks()
     operator_tasks = await kopf.spawn_tasks(
-        registry=registry(enqueue),
-        settings=settings(),
+        registry=registry(enqueue, heard, children),
+        settings=settings(children),
         namespaces=chosen,
         clusterwide=not chosen,
         standalone=True,

@@ -18,7 +18,8 @@ class Kind:
     plural: str
     prunable: bool = True
 
-    def collection(self, namespace: str) -> str:
+    def collection(self, namespace: str | None) -> str:
+        """URL path of a namespace's objects, or of the cluster's."""
         return kube.path(self.api_version, self.plural, namespace)
 
     def path(self, namespace: str, name: str, subresource: str = "") -> str:
@@ -32,6 +33,11 @@ LEASE = Kind("Lease", "coordination.k8s.io/v1", "leases", prunable=False)
 CONFIG_MAP = Kind("ConfigMap", "v1", "configmaps")
 CLAIM = Kind("PersistentVolumeClaim", "v1", "persistentvolumeclaims", prunable=False)
 DEPLOYMENT = Kind("Deployment", "apps/v1", "deployments")
+STATEFUL_SET = Kind("StatefulSet", "apps/v1", "statefulsets")
+LEADER_WORKER_SET = Kind("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", "leaderworkersets")
+"""Only where the cluster has it; then a trainer of several pods is one."""
+DISRUPTION_BUDGET = Kind("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets")
+NETWORK_POLICY = Kind("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies")
 
 APPLIED: tuple[Kind, ...] = (
     Kind("ServiceAccount", "v1", "serviceaccounts"),
@@ -41,11 +47,16 @@ APPLIED: tuple[Kind, ...] = (
     CLAIM,
     LEASE,
     Kind("Service", "v1", "services"),
+    DISRUPTION_BUDGET,
+    NETWORK_POLICY,
     DEPLOYMENT,
+    STATEFUL_SET,
 )
-"""Kinds applied by server-side apply, in order: what pods refer to comes before the Deployments."""
+"""Kinds applied by server-side apply, in order: what pods refer to comes before what makes pods."""
+WORKLOADS = frozenset({DEPLOYMENT.kind, STATEFUL_SET.kind, LEADER_WORKER_SET.kind})
+"""Kinds that make pods."""
 
-BY_NAME = {kind.kind: kind for kind in (*APPLIED, POD, SECRET, TRAINING)}
+BY_NAME = {kind.kind: kind for kind in (*APPLIED, LEADER_WORKER_SET, POD, SECRET, TRAINING)}
 EVENTS = "events"
 EVENT_SOURCE = "openclaw-operator"
 CONTENT_OF_OTHERS = frozenset({LEASE.kind})

@@ -5,13 +5,14 @@ cache after a change of leader would report pods that are long gone.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from openclaw_core import names
 from openclaw_core.kube import Kube, NotFoundError
 from openclaw_operator import kinds
+from openclaw_operator.kinds import Kind
 from openclaw_operator.training import Key
 
 Object = dict[str, Any]
@@ -29,7 +30,14 @@ class Observation:
 
     def pods_of(self, component: str) -> list[Object]:
         """Pods of a component that are not being deleted and have not ended."""
-        return [pod for pod in self.pods if _label(pod, names.LABEL_COMPONENT) == component and is_live(pod)]
+        return [pod for pod in self.all_pods_of(component) if is_live(pod)]
+
+    def ending_of(self, component: str) -> int:
+        """How many of its pods are being deleted and still there."""
+        return sum("deletionTimestamp" in pod["metadata"] for pod in self.all_pods_of(component))
+
+    def all_pods_of(self, component: str) -> list[Object]:
+        return [pod for pod in self.pods if _label(pod, names.LABEL_COMPONENT) == component]
 
 
 def is_live(pod: Object) -> bool:
@@ -37,8 +45,8 @@ def is_live(pod: Object) -> bool:
     return not ended and "deletionTimestamp" not in pod["metadata"]
 
 
-async def observe(kube: Kube, key: Key) -> Observation | None:
-    """None when the training is gone or being deleted."""
+async def observe(kube: Kube, key: Key, applied: Sequence[Kind] = kinds.APPLIED) -> Observation | None:
+    """None when the training is gone or being deleted. `applied`: kinds of children this cluster can have."""
     try:
         body = await kube.get(kinds.TRAINING.path(key.namespace, key.name))
     except NotFoundError:
@@ -46,11 +54,11 @@ async def observe(kube: Kube, key: Key) -> Observation | None:
     if "deletionTimestamp" in body["metadata"]:
         return None
     chosen = f"{names.LABEL_TRAINING}={key.name}"
-    wanted = (*kinds.APPLIED, kinds.POD)
+    wanted = (*applied, kinds.POD)
     lists = await asyncio.gather(*(kube.list(kind.collection(key.namespace), label_selector=chosen) for kind in wanted))
     children = {
         (kind.kind, item["metadata"]["name"]): item
-        for kind, found in zip(kinds.APPLIED, lists, strict=False)
+        for kind, found in zip(applied, lists, strict=False)
         for item in found["items"]
     }
     return Observation(body, children, tuple(lists[-1]["items"]))

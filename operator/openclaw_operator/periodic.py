@@ -43,12 +43,15 @@ class Periodic:
     ) -> None:
         self._reconciler, self._session, self._changed = reconciler, session, changed
         self._due: dict[str, _Due] = {}
+        self.ticked_at = asyncio.get_running_loop().time()
+        """When the loop last came round, on its clock."""
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
-                self._tick(tasks, asyncio.get_running_loop().time())
+                self.ticked_at = asyncio.get_running_loop().time()
+                self._tick(tasks, self.ticked_at)
                 await asyncio.sleep(_TICK_SEC)
 
     def _tick(self, tasks: asyncio.TaskGroup, now: float) -> None:

@@ -4,16 +4,18 @@ A component whose Secret key or claim is missing is *blocked*: it is not started
 it is. Everything else is planned without it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from openclaw_core import names
 from openclaw_core.config.spec import TrainingSpec
-from openclaw_operator.builders import leases, rbac, services, storage
+from openclaw_operator import kinds
+from openclaw_operator.builders import disruption, leases, network, ranks, rbac, services, storage
 from openclaw_operator.builders.components import BUILDERS
-from openclaw_operator.builders.workload import Context, config_map, deployment
+from openclaw_operator.builders.workload import Context, Workload, config_map, deployment
 from openclaw_operator.images import Images
+from openclaw_operator.pods import is_current
 from openclaw_operator.training import Training
 
 Object = dict[str, Any]
@@ -21,26 +23,35 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Plan:
-    """Children in no particular order, and Deployments that are neither applied nor pruned."""
+    """Children in no particular order, and components whose workload is neither applied nor pruned."""
 
     children: tuple[Object, ...]
     blocked: frozenset[str]
 
+    def workload(self, component: str) -> Object | None:
+        """What makes the component's pods; None when it is not planned."""
+        return next((c for c in self.children if c["kind"] in kinds.WORKLOADS and component_of(c) == component), None)
+
     def revision(self, component: str) -> str | None:
-        """Revision the component's pods should carry; None when it is not planned."""
-        for child in self.children:
-            if child["kind"] == "Deployment" and _component(child) == component:
-                note: str = child["spec"]["template"]["metadata"]["annotations"][names.ANNOTATION_REVISION]
-                return note
-        return None
+        """Revision the component's pods should carry."""
+        return self._note(component, names.ANNOTATION_REVISION)
 
     def secrets(self, component: str) -> str | None:
         """Hash of the Secrets the component's pods should carry."""
-        for child in self.children:
-            if child["kind"] == "Deployment" and _component(child) == component:
-                note: str | None = child["spec"]["template"]["metadata"]["annotations"].get(names.ANNOTATION_SECRETS)
-                return note
-        return None
+        return self._note(component, names.ANNOTATION_SECRETS)
+
+    def _note(self, component: str, annotation: str) -> str | None:
+        found = self.workload(component)
+        note: str | None = _pod_template(found)["metadata"]["annotations"].get(annotation) if found else None
+        return note
+
+
+def _pod_template(workload: Object) -> Object:
+    spec: Object = workload["spec"]
+    found: Object = (
+        spec["leaderWorkerTemplate"]["workerTemplate"] if "leaderWorkerTemplate" in spec else spec["template"]
+    )
+    return found
 
 
 def wanted_components(spec: TrainingSpec) -> tuple[str, ...]:
@@ -70,15 +81,43 @@ def plan(context: Context, blocked: frozenset[str]) -> Plan:
         *(config_map(context, workload) for workload in workloads),
         *storage.claims(training),
         *leases.leases(training, context.hold),
-        *services.services(training),
-        *(deployment(context, workload) for workload in workloads if workload.component not in blocked),
+        *services.services(training, groups=context.groups),
+        *disruption.budgets(training),
+        *network.policies(training, components, context.network),
+        *(child for workload in workloads if workload.component not in blocked for child in _makers(context, workload)),
     ]
     return Plan(tuple(children), blocked)
+
+
+def _makers(context: Context, workload: Workload) -> list[Object]:
+    """What makes the component's pods."""
+    if workload.component == names.TRAINER and ranks.together(context.training):
+        return ranks.controllers(context, workload)
+    return [deployment(context, workload)]
+
+
+def live_workload(found: Mapping[tuple[str, str], Object], component: str, wanted: Plan | None = None) -> Object | None:
+    """The live object that makes a component's pods: of the planned kind, else of any."""
+    planned = wanted.workload(component) if wanted is not None else None
+    for (kind, _), item in found.items():
+        if kind in ({planned["kind"]} if planned else kinds.WORKLOADS) and component_of(item) == component:
+            return item
+    return None
 
 
 def scaled_elsewhere(deployments: Mapping[str, Object]) -> frozenset[str]:
     """Components whose Deployment's `replicas` an autoscaler wrote last, through the scale subresource."""
     return frozenset(component for component, found in deployments.items() if _autoscaled(found))
+
+
+def outdated(wanted: Plan, pods: Mapping[str, Sequence[Object]]) -> frozenset[str]:
+    """Components that train together and still have pods of an older revision: all of those go first."""
+    found = wanted.workload(names.TRAINER)
+    if found is None or found["kind"] == kinds.DEPLOYMENT.kind:
+        return frozenset()
+    revision, secrets = wanted.revision(names.TRAINER), wanted.secrets(names.TRAINER)
+    old = any(not is_current(pod, revision, secrets) for pod in pods.get(names.TRAINER, ()))
+    return frozenset({names.TRAINER}) if old else frozenset()
 
 
 def unwanted(wanted: Plan, training: Training, found: Mapping[tuple[str, str], Object]) -> list[tuple[str, str]]:
@@ -88,11 +127,11 @@ def unwanted(wanted: Plan, training: Training, found: Mapping[tuple[str, str], O
     return [
         key
         for key, item in found.items()
-        if key not in keep and _owned_by(item, training.uid) and _component(item) not in wanted.blocked
+        if key not in keep and _owned_by(item, training.uid) and component_of(item) not in wanted.blocked
     ]
 
 
-def _component(item: Object) -> str | None:
+def component_of(item: Object) -> str | None:
     component: str | None = (item["metadata"].get("labels") or {}).get(names.LABEL_COMPONENT)
     return component
 

@@ -40,6 +40,9 @@ def cause(pod: Object) -> Cause:
     for condition in status.get("conditions") or []:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             text = condition.get("message", "cannot be scheduled")
+            if condition.get("reason") == "SchedulingGated":
+                gates = ", ".join(gate["name"] for gate in pod.get("spec", {}).get("schedulingGates") or [])
+                return Cause(Reason.AWAITING_ADMISSION, f"{name}: waits for its gates: {gates or text}")
             waits = "unbound immediate PersistentVolumeClaims" in text
             return Cause(Reason.VOLUME_PENDING if waits else Reason.UNSCHEDULABLE, f"{name}: {text}")
     states = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
@@ -67,9 +70,15 @@ def _container_cause(pod: str, container: Object) -> Cause | None:
         return None
     if ended.get("reason") == "OOMKilled":
         return Cause(Reason.OUT_OF_MEMORY, f"{pod}: {container['name']} was killed for memory; raise resources.limits")
-    words = (ended.get("message") or "").strip()[-_LAST_WORDS:]
+    words = last_words(ended.get("message") or "")
     said = f"; its last words: {words}" if words else ""
     count = container.get("restartCount", 0)
     return Cause(
         Reason.CRASH_LOOP, f"{pod}: {container['name']} exits with {ended.get('exitCode')}, {count} restarts{said}"
     )
+
+
+def last_words(text: str) -> str:
+    """The last line that says something: of a Python traceback the error itself, of a log its last entry."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][-_LAST_WORDS:] if lines else ""

@@ -31,6 +31,11 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._due)
 
+    def lag_sec(self) -> float:
+        """How long the longest waiting key has been due; 0 when none is."""
+        now = asyncio.get_running_loop().time()
+        return max(0.0, max((now - due for key, due in self._due.items() if key not in self._running), default=0.0))
+
     def add(self, key: K, delay_sec: float = 0.0) -> None:
         """Ask for a run of `key` no later than in `delay_sec` (but spaced from its last one)."""
         now = asyncio.get_running_loop().time()

@@ -26,6 +26,8 @@ class Reason(StrEnum):
     CLAIM_MISSING = "ClaimMissing"
     STARTING = "Starting"
     ROLLING_OUT = "RollingOut"
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
+    AWAITING_ADMISSION = "AwaitingAdmission"
     PODS_MISSING = "PodsMissing"
     POD_CREATE_FAILED = "PodCreateFailed"
     VOLUME_PENDING = "VolumePending"

@@ -8,7 +8,7 @@ observation; whatever a watch, a resync or a failure announces is observed afres
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,17 +20,18 @@ from openclaw_core.status import TrainingStatus
 from openclaw_operator import facts, holds, kinds, tokens
 from openclaw_operator import status as statuses
 from openclaw_operator.apply import Applier, Fault, Memory
+from openclaw_operator.builders.network import Network
 from openclaw_operator.builders.storage import existing_claims
 from openclaw_operator.builders.workload import Context
 from openclaw_operator.events import Recorder
 from openclaw_operator.images import Images
 from openclaw_operator.needs import secret_needs
 from openclaw_operator.observe import Observation, observe
-from openclaw_operator.plan import Plan, plan, scaled_elsewhere, unwanted
+from openclaw_operator.plan import Plan, live_workload, outdated, plan, scaled_elsewhere, unwanted
 from openclaw_operator.report import Reporter, dump
 from openclaw_operator.secrets import Resolution, Secrets
 from openclaw_operator.telemetry import Sources, Telemetry
-from openclaw_operator.training import InvalidSpecError, Key, Training, parse
+from openclaw_operator.training import InvalidSpecError, Key, Training, managed_elsewhere, parse
 from openclaw_operator.weightsync.edge import SyncLoop, Tokens
 
 log = logging.getLogger(__name__)
@@ -73,8 +74,13 @@ class Reconciler:
         identity: str,
         tasks: asyncio.TaskGroup,
         enqueue: Callable[[Key], None],
+        groups: bool = False,
+        network: Network | None = None,
     ) -> None:
+        """`groups`: the cluster has LeaderWorkerSets."""
         self._kube, self._session, self._images = kube, session, images
+        self._groups, self._network = groups, network or Network()
+        self._kinds = (*kinds.APPLIED, kinds.LEADER_WORKER_SET) if groups else kinds.APPLIED
         self._identity, self._tasks, self._enqueue = identity, tasks, enqueue
         self._recorder = Recorder(kube)
         self._secrets = Secrets(kube)
@@ -107,8 +113,8 @@ class Reconciler:
             self._enqueue(key)
 
     async def _full_pass(self, key: Key) -> State | None:
-        seen = await observe(self._kube, key)
-        if seen is None:
+        seen = await observe(self._kube, key, self._kinds)
+        if seen is None or managed_elsewhere(seen.body):
             self.forget(key)
             return None
         state = self._state(key, seen)
@@ -153,20 +159,21 @@ class Reconciler:
 
     async def _apply(self, state: State, training: Training, seen: Observation) -> None:
         resolution = state.resolution or Resolution()
-        deployments = {
-            component: found
-            for component in names.COMPONENTS
-            if (found := seen.children.get(("Deployment", names.component(training.name, component))))
-        }
+        live = {component: live_workload(seen.children, component) for component in names.COMPONENTS}
         context = Context(
             training,
             self._images,
             needs=secret_needs(training.spec),
             secret_hashes=resolution.hashes,
-            scaled_elsewhere=scaled_elsewhere(deployments),
+            scaled_elsewhere=scaled_elsewhere({name: found for name, found in live.items() if found is not None}),
+            groups=self._groups,
+            network=self._network,
             hold=holds.enforced(training.spec.policy_serving.hold, datetime.now(UTC)),
         )
-        state.plan = wanted = plan(context, self._blocked(state, training, resolution))
+        blocked = self._blocked(state, training, resolution)
+        wanted = plan(context, blocked)
+        gone_first = outdated(wanted, {component: seen.all_pods_of(component) for component in names.COMPONENTS})
+        state.plan = wanted = plan(replace(context, outdated=gone_first), blocked) if gone_first else wanted
         state.faults = await self.applier.apply(wanted.children, seen.children, state.memory)
         await self.applier.prune(unwanted(wanted, training, seen.children), training.namespace, seen.children)
 
@@ -246,12 +253,6 @@ class Reconciler:
         await self.reporter.annotation(state.key, state.uid, seen.body["metadata"], mirror)
         if mirror is not None:
             seen.body["metadata"].setdefault("annotations", {})[names.ANNOTATION_WEIGHT_SYNC] = mirror
-
-
-def _dump(status: TrainingStatus) -> Object:
-    from openclaw_operator.report import dump
-
-    return dump(status)
 
 
 def _now() -> str:

@@ -1,68 +1,33 @@
-"""/healthz, /readyz and /metrics of the operator. Readiness does not depend on leadership: a standby is ready too."""
+"""/healthz, /readyz and /metrics of the operator. Readiness does not depend on leadership: a standby is ready too.
+
+/healthz fails when the clock loop of a leading process has not ticked for a while; a loop that hangs answers nothing at
+all, which the kubelet's probe notices by itself. A watch that died ends the process (`watchdog`).
+"""
 
 from collections.abc import Callable
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import generate_latest
 
-from openclaw_core.status import TrainingStatus
-
-_OF_TRAINING = ("namespace", "training")
+from openclaw_operator.metrics import Metrics
 
 
-class Metrics:
-    """Prometheus series of the operator. Those of a training go when it goes: they are filled anew at each scrape."""
+def build_app(
+    metrics: Metrics, *, collect: Callable[[], None], unhealthy: Callable[[], str | None] = lambda: None
+) -> web.Application:
+    """`collect` brings gauges up to date before they are read; `unhealthy` says what is wrong with the process."""
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.leading = Gauge("openclawrl_operator_leading", "1 while this process leads", registry=self.registry)
-        self.passes = Counter(
-            "openclawrl_operator_reconciles", "Reconciles by result", ["result"], registry=self.registry
-        )
-        self.seconds = Histogram(
-            "openclawrl_operator_reconcile_seconds", "Seconds of a reconcile", registry=self.registry
-        )
-        self.queued = Gauge("openclawrl_operator_queue", "Trainings waiting for a reconcile", registry=self.registry)
-        self.trainings = Gauge("openclawrl_operator_trainings", "Trainings known", registry=self.registry)
-        self.writes = Gauge("openclawrl_operator_writes", "Writes sent since the start", registry=self.registry)
-        self.conditions = Gauge(
-            "openclawrl_training_condition",
-            "1 where the condition is True",
-            [*_OF_TRAINING, "condition"],
-            registry=self.registry,
-        )
-        self.epoch = Gauge(
-            "openclawrl_weight_sync_epoch", "Holds since the start", _OF_TRAINING, registry=self.registry
-        )
-        self.pause = Gauge(
-            "openclawrl_weight_sync_pause_seconds", "Length of the last hold", _OF_TRAINING, registry=self.registry
-        )
-
-    def show(self, namespace: str, training: str, status: TrainingStatus) -> None:
-        """Series of one training, from its status."""
-        for condition in status.conditions or []:
-            value = 1 if condition.status == "True" else 0
-            self.conditions.labels(namespace, training, condition.type).set(value)
-        last = status.weights.last_sync if status.weights is not None else None
-        if last is not None:
-            self.epoch.labels(namespace, training).set(last.epoch)
-            self.pause.labels(namespace, training).set(last.pause_ms / 1000)
-
-    def clear_trainings(self) -> None:
-        for series in (self.conditions, self.epoch, self.pause):
-            series.clear()
-
-
-def build_app(metrics: Metrics, *, collect: Callable[[], None]) -> web.Application:
-    """`collect` brings gauges up to date before they are read."""
-
-    async def ok(_: web.Request) -> web.Response:
+    async def ready(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
+
+    async def alive(_: web.Request) -> web.Response:
+        fault = unhealthy()
+        return web.Response(text=f"{fault or 'ok'}\n", status=500 if fault else 200)
 
     async def show(_: web.Request) -> web.Response:
         collect()
         return web.Response(body=generate_latest(metrics.registry), content_type="text/plain")
 
     app = web.Application()
-    app.add_routes([web.get("/healthz", ok), web.get("/readyz", ok), web.get("/metrics", show)])
+    app.add_routes([web.get("/healthz", alive), web.get("/readyz", ready), web.get("/metrics", show)])
     return app

@@ -41,11 +41,13 @@ class Verdict:
 
 @dataclass(frozen=True)
 class ComponentFacts:
-    """What was found of one component. `pods` are live ones; `deployment` None = not there (yet)."""
+    """What was found of one component. `pods` are live ones; `workload` (what makes them) None = not there (yet)."""
 
     desired: int
     pods: Sequence[Object] = ()
-    deployment: Object | None = None
+    ending: int = 0
+    """Pods that are being deleted and still there."""
+    workload: Object | None = None
     revision: str | None = None
     secrets: str | None = None
     blocked: bool = False
@@ -134,6 +136,7 @@ _CALM = frozenset(
         Reason.SUSPENDING,
         Reason.NONE_WANTED,
         Reason.BLOCKED,
+        Reason.AWAITING_ADMISSION,
     }
 )
 _GATES = (
@@ -263,9 +266,14 @@ def _worst(kind: ConditionType, facts: Facts, *components: str, say: str) -> Ver
 def _component_cause(facts: Facts, component: str) -> Cause | None:
     """Why a component is not ready; None when it is."""
     part = facts.components[component]
+    found = _unready_cause(facts, component, part)
+    return _stuck(component, part, found) if found is not None else None
+
+
+def _unready_cause(facts: Facts, component: str, part: ComponentFacts) -> Cause | None:
     if facts.suspend:
         return Cause(Reason.SUSPENDED, "suspended by spec.suspend")
-    if part.blocked and part.deployment is None:
+    if part.blocked and part.workload is None:
         return _blocked_cause(facts, component)
     fault = next((fault for fault in facts.faults if fault.component == component), None)
     if fault is not None:
@@ -284,6 +292,18 @@ def _component_cause(facts: Facts, component: str) -> Cause | None:
     return None
 
 
+def _stuck(component: str, part: ComponentFacts, found: Cause) -> Cause:
+    """A start or a roll that is past its deadline is no longer just under way."""
+    if found.reason not in (Reason.STARTING, Reason.ROLLING_OUT, Reason.PODS_MISSING):
+        return found
+    for condition in (part.workload or {}).get("status", {}).get("conditions") or []:
+        if condition["type"] == "Progressing" and condition.get("reason") == "ProgressDeadlineExceeded":
+            seconds = (part.workload or {})["spec"].get("progressDeadlineSeconds")
+            text = f"{component}: no progress for {seconds} s ({found.message})"
+            return Cause(Reason.PROGRESS_DEADLINE_EXCEEDED, text)
+    return found
+
+
 def _blocked_cause(facts: Facts, component: str) -> Cause:
     mine = [problem.message for problem in facts.secret_problems if component in problem.components]
     if mine:
@@ -292,10 +312,10 @@ def _blocked_cause(facts: Facts, component: str) -> Cause:
 
 
 def _missing_cause(component: str, part: ComponentFacts, have: int) -> Cause:
-    for condition in (part.deployment or {}).get("status", {}).get("conditions") or []:
+    for condition in (part.workload or {}).get("status", {}).get("conditions") or []:
         if condition["type"] == "ReplicaFailure" and condition["status"] == "True":
             return Cause(Reason.POD_CREATE_FAILED, f"{component}: {condition.get('message', 'pods cannot be created')}")
-    if have == 0 and part.deployment is None:
+    if have == 0 and part.workload is None:
         return Cause(Reason.STARTING, f"{component}: being created")
     return Cause(Reason.PODS_MISSING if have else Reason.STARTING, f"{component}: {have} of {part.desired} pods exist")
 
@@ -349,7 +369,7 @@ def _until(facts: Facts) -> str:
 def _suspended(facts: Facts) -> Verdict:
     if not facts.suspend:
         return Verdict(ConditionType.SUSPENDED, "False", Reason.NOT_SUSPENDED)
-    left = sum(len(part.pods) for part in facts.components.values())
+    left = sum(len(part.pods) + part.ending for part in facts.components.values())
     if left:
         return Verdict(ConditionType.SUSPENDED, "False", Reason.SUSPENDING, f"{left} pods are still ending")
     return Verdict(ConditionType.SUSPENDED, "True", Reason.SUSPENDED, "no pods run; set spec.suspend to false to go on")
@@ -398,8 +418,8 @@ def _serving(facts: Facts, part: ComponentFacts) -> out.Serving:
 
 
 def _selector(facts: Facts) -> str:
-    deployment = facts.components.get(names.ENGINE, ComponentFacts(desired=0)).deployment
-    labels = (deployment or {}).get("spec", {}).get("selector", {}).get("matchLabels") or {}
+    workload = facts.components.get(names.ENGINE, ComponentFacts(desired=0)).workload
+    labels = (workload or {}).get("spec", {}).get("selector", {}).get("matchLabels") or {}
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 

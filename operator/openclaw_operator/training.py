@@ -4,11 +4,12 @@ Parsing is where an object admitted by an older CRD shows its mistakes; nothing 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
+from openclaw_core import names
 from openclaw_core.config.spec import TrainingSpec
 
 
@@ -36,6 +37,7 @@ class Training:
     uid: str
     generation: int
     spec: TrainingSpec
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> Key:
@@ -49,7 +51,19 @@ def parse(body: Mapping[str, Any]) -> Training:
         spec = TrainingSpec.model_validate(body.get("spec") or {})
     except ValidationError as error:
         raise InvalidSpecError("; ".join(_fault(dict(item)) for item in error.errors())) from error
-    return Training(metadata["namespace"], metadata["name"], metadata["uid"], metadata.get("generation", 0), spec)
+    return Training(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        generation=metadata.get("generation", 0),
+        spec=spec,
+        labels=metadata.get("labels") or {},
+    )
+
+
+def managed_elsewhere(body: Mapping[str, Any]) -> bool:
+    """Whether `spec.managedBy` names another controller: then nothing of the training is ours to touch."""
+    return (body.get("spec") or {}).get("managedBy") not in (None, names.THIS_OPERATOR)
 
 
 def _fault(item: dict[str, Any]) -> str:

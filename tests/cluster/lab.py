@@ -60,7 +60,7 @@ def install_operator() -> None:
             *helm,
             *("upgrade", "--install", RELEASE, str(ROOT / "charts" / "openclaw-rl")),
             *("--namespace", OPERATOR_NAMESPACE, "--create-namespace", "--take-ownership", "--wait", "--timeout=5m"),
-            *(["--reuse-values"] if there else []),
+            *(["--reset-then-reuse-values"] if there else []),
             *values,
         ],
         None,

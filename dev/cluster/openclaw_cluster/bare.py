@@ -136,10 +136,10 @@ def _free_port() -> int:
 def _make_keys(bare: Bare) -> None:
     shell.run(["openssl", "genrsa", "-out", bare.folder / "service-account.key", "2048"])
     names = "subjectAltName=IP:127.0.0.1,DNS:localhost"
-    pair = ["-keyout", bare.folder / "apiserver.key", "-out", bare.folder / "apiserver.crt"]
+    pair: list[str | Path] = ["-keyout", bare.folder / "apiserver.key", "-out", bare.folder / "apiserver.crt"]
+    usage = ["-addext", names, "-addext", "keyUsage=critical,keyCertSign,digitalSignature"]
     shell.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", "/CN=bare", *pair]
-        + ["-addext", names, "-addext", "keyUsage=critical,keyCertSign,digitalSignature"]
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", "/CN=b", *pair, *usage]
     )
     (bare.folder / "tokens.csv").write_text(f'{bare.token},{_ADMIN},{_ADMIN},"system:masters"\n')
 

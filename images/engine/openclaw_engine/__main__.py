@@ -17,6 +17,7 @@ from openclaw_core.config.components import ConfigError, EngineConfig
 from openclaw_engine import command, start
 from openclaw_engine.agent import Agent, EngineLostError
 from openclaw_engine.app import make_app
+from openclaw_engine.drain import drained
 from openclaw_engine.manifest import Volume
 from openclaw_engine.metrics import Metrics
 from openclaw_engine.process import SglangEndedError, SglangProcess
@@ -29,14 +30,15 @@ _STOP_SEC = 20.0
 
 
 async def run(config: EngineConfig, token: str) -> None:
-    """Serve until SIGTERM, or until SGLang or a loop ends (raises). Probes are answered from the first moment on."""
-    stop = tasks.stop_on_signals()
+    """Serve until SIGTERM and its drain, or until SGLang or a loop ends (raises). Probes are answered all the time."""
+    stop, done = tasks.stop_on_signals(), asyncio.Event()
     volume, target_file, metrics = Volume(Path(names.WEIGHTS_DIR)), Path(names.TARGET_FILE), Metrics()
     base = command.base_weights(config.model, str(versions.BASE))
     admin_key = secrets.token_urlsafe(32)
     async with aiohttp.ClientSession() as session:
+        client = Sglang(session, f"http://127.0.0.1:{names.PORT_SGLANG}", admin_key)
         agent = Agent(
-            Sglang(session, f"http://127.0.0.1:{names.PORT_SGLANG}", admin_key),
+            client,
             volume,
             base_location=base.location,
             in_flight=config.in_flight,
@@ -44,9 +46,10 @@ async def run(config: EngineConfig, token: str) -> None:
             metrics=metrics,
         )
         sglang = _sglang(config, agent, base, volume, target_file, admin_key)
-        loops = {"sglang": sglang, "agent": agent.run(), "watch": agent.watch()}
+        drain = drained(stop, client, done)
+        loops = {"sglang": sglang, "agent": agent.run(), "watch": agent.watch(), "drain": drain}
         async with _serving(make_app(agent, metrics, token)):
-            await tasks.run_all(loops, stop=stop, grace_sec=_STOP_SEC)
+            await tasks.run_all(loops, stop=done, grace_sec=_STOP_SEC)
 
 
 async def _sglang(

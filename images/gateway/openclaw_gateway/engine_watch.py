@@ -1,7 +1,7 @@
-"""Watches the EndpointSlices of Service `<name>-engine`: every engine pod's address, ready or not.
+"""Watches the EndpointSlices of Service `<name>-engine`: every engine pod's address, ready or not, unless it ends.
 
-Readiness is for probes to tell: a pod that is not ready for Kubernetes may still finish its streams, and one that is
-may be paused.
+Readiness is for probes to tell: a pod that is not ready for Kubernetes may still answer, and one that is may be paused.
+A pod that is being deleted finishes its streams but gets no new turn.
 """
 
 import asyncio
@@ -68,8 +68,13 @@ class EngineWatch:
 
 
 def addresses(endpoint_slice: dict[str, Any]) -> frozenset[str]:
-    """`host:port` of every endpoint of a slice; IPv6 in brackets."""
+    """`host:port` of every endpoint of a slice that is not ending; IPv6 in brackets."""
     ports = endpoint_slice.get("ports") or []
     port = next((p["port"] for p in ports if p.get("name") == PORT_NAME and p.get("port")), names.PORT_SGLANG)
-    hosts = (host for endpoint in endpoint_slice.get("endpoints") or [] for host in endpoint.get("addresses") or [])
+    staying = [
+        endpoint
+        for endpoint in endpoint_slice.get("endpoints") or []
+        if not (endpoint.get("conditions") or {}).get("terminating")
+    ]
+    hosts = (host for endpoint in staying for host in endpoint.get("addresses") or [])
     return frozenset(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in hosts)

@@ -1,12 +1,15 @@
 """Wires the trainer: configuration → parts → two loops (training, state server) until SIGTERM.
 
-With `procsPerNode` > 1 it starts itself again under torchrun; rank 0 is the trainer, the others follow it.
+With `procsPerNode` > 1 or `nodes` > 1 it starts itself again under torchrun; rank 0, in the first pod, is the trainer,
+the others follow it. The first process of every other pod answers its probes.
 
 env  OPENCLAW_CONFIG          config.json (core TrainerConfig)
      OPENCLAW_GATEWAY_TOKEN   bearer token of the gateway's internal port
      OPENCLAW_KUBERNETES      `off`: announce into <weights>/published.json instead of the Lease
      OPENCLAW_WEIGHTS_DIR     the weights volume, default /var/lib/openclaw/weights
      OPENCLAW_TRAINER_PORT    default 8300
+     OPENCLAW_NODE_RANK       with `nodes` > 1: which pod this is, from 0
+     OPENCLAW_RENDEZVOUS      with `nodes` > 1: host:port of the first pod, where torchrun meets
      OMP_NUM_THREADS          threads of torch on the CPU, default 1
 """
 
@@ -15,7 +18,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -48,12 +51,14 @@ def main() -> None:
     refuse_unsupported(training)
     if config.logging.tensorboard or config.logging.wandb is not None:
         log.warning("logging.tensorboard and logging.wandb have no effect yet: read /metrics and /state")
-    if training.procs_per_node > 1 and "RANK" not in os.environ:
-        os.execv(sys.executable, torchrun(training.procs_per_node))
+    if training.procs_per_node * training.nodes > 1 and "RANK" not in os.environ:
+        os.execv(sys.executable, torchrun(training.procs_per_node, training.nodes, os.environ))
     world = World.join(training.device)
     if world.rank > 0:
         _limit_threads()
         asyncio.run(base_model.present(config.model, _weights_dir(), lambda _: None))
+        if os.environ.get("LOCAL_RANK") == "0":
+            state_server.serve_follower(_port())
         follow(load(config, _weights_dir(), world), world)
         return
     token = os.environ.get(names.ENV_GATEWAY_TOKEN)
@@ -70,13 +75,27 @@ def refuse_unsupported(training: PolicyTraining) -> None:
         raise ConfigError(f"policyTraining.method {training.method!r}: this trainer runs binaryRl")
     if training.lora is not None and training.lora.publish != "merged":
         raise ConfigError("policyTraining.lora.publish 'adapter': this trainer publishes merged weights")
-    if training.nodes != 1:
-        raise ConfigError("policyTraining.nodes must be 1: this trainer is one pod")
 
 
-def torchrun(processes: int) -> list[str]:
-    """Command line that starts this program once per GPU of the pod."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+def torchrun(processes: int, nodes: int, environ: Mapping[str, str]) -> list[str]:
+    """Command line that starts this program once per GPU of the pod; ConfigError when a pod cannot find the others.
+
+    Ranks follow the pods' numbers (static rendezvous), so rank 0 is in the first pod. A process that dies breaks the
+    others' collectives: every pod's container ends, Kubernetes starts them again and they meet anew.
+    """
+    where = ["--standalone"]
+    if nodes > 1:
+        missing = [name for name in (names.ENV_NODE_RANK, names.ENV_RENDEZVOUS) if not environ.get(name)]
+        if missing:
+            raise ConfigError(f"policyTraining.nodes is {nodes} but {' and '.join(missing)} is not set in the pod")
+        host, _, port = environ[names.ENV_RENDEZVOUS].rpartition(":")
+        where = [
+            f"--nnodes={nodes}",
+            f"--node-rank={environ[names.ENV_NODE_RANK]}",
+            f"--master-addr={host}",
+            f"--master-port={port}",
+        ]
+    launcher = [sys.executable, "-m", "torch.distributed.run", *where, f"--nproc-per-node={processes}"]
     return [*launcher, "-m", "openclaw_trainer"]
 
 
@@ -89,8 +108,7 @@ def load(config: TrainerConfig, weights: Path, world: World) -> Learner:
 async def run(config: TrainerConfig, token: str, world: World) -> None:
     """Start the state server first, so that a slow model load is visible, then train until told to stop."""
     stop, state = tasks.stop_on_signals(), State()
-    port = int(os.environ.get("OPENCLAW_TRAINER_PORT", names.PORT_TRAINER))
-    loops = {"state server": state_server.serve(state, port), "training": train(config, token, state, world)}
+    loops = {"state server": state_server.serve(state, _port()), "training": train(config, token, state, world)}
     await tasks.run_all(loops, stop=stop)
 
 
@@ -120,6 +138,10 @@ async def train(config: TrainerConfig, token: str, state: State, world: World) -
             state.numbers.phase, state.numbers.error = "failed", f"{type(error).__name__}: {error}"
             log.exception("trainer ends")
             raise
+
+
+def _port() -> int:
+    return int(os.environ.get("OPENCLAW_TRAINER_PORT", names.PORT_TRAINER))
 
 
 def _weights_dir() -> Path:

@@ -1,6 +1,8 @@
 """HTTP on port 8300: /healthz, /readyz, /metrics and /state. Read only, no secrets, no authentication."""
 
 import asyncio
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from aiohttp import web
 
@@ -38,3 +40,21 @@ async def serve(state: State, port: int) -> None:
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()
+
+
+class _Follower(BaseHTTPRequestHandler):
+    """A follower has no state of its own: once it has met the others it is alive and ready."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path in ("/healthz", "/readyz") else 404)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Probes are not worth a line."""
+
+
+def serve_follower(port: int) -> None:
+    """Answer the probes of a pod without the lead, from a thread that ends with the process."""
+    server = ThreadingHTTPServer(("", port), _Follower)
+    threading.Thread(target=server.serve_forever, name="probes", daemon=True).start()

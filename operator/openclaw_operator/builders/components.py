@@ -5,6 +5,7 @@ from typing import Any
 
 from openclaw_core import names
 from openclaw_core.config import components as configs
+from openclaw_operator.builders import ranks
 from openclaw_operator.builders.workload import Context, Workload, shared_memory, token_env
 
 Object = dict[str, Any]
@@ -35,6 +36,8 @@ def engine(context: Context) -> Workload:
             {"name": "target", "mountPath": names.TARGET_FILE.rsplit("/", 1)[0], "readOnly": True},
             shm_mount,
         ],
+        # Running turns get 60 s to end, SGLang 20 s to stop; see the engine's own drain.
+        grace_sec=90,
     )
 
 
@@ -66,6 +69,8 @@ def gateway(context: Context) -> Workload:
         surge=not sqlite,
         api_token=True,
         grace_sec=60,
+        # One of several: Services forget it before it stops taking connections.
+        settle_sec=0 if sqlite else 3,
     )
 
 
@@ -93,14 +98,17 @@ def trainer(context: Context) -> Workload:
     shm, shm_mount = shared_memory()
     return Workload(
         component=names.TRAINER,
-        replicas=1,
+        replicas=learning.nodes,
         config=configs.trainer_config(training.name, training.namespace, training.spec),
         resources=learning.resources,
         pod_template=learning.pod_template,
         port=names.PORT_TRAINER,
         startup_sec=3600,
         ports={"http": names.PORT_TRAINER},
-        env=[token_env(training.name, names.ENV_GATEWAY_TOKEN, names.SECRET_KEY_GATEWAY)],
+        env=[
+            token_env(training.name, names.ENV_GATEWAY_TOKEN, names.SECRET_KEY_GATEWAY),
+            *ranks.environment(context),
+        ],
         volumes=[_weights_volume(context), shm],
         mounts=[{"name": "weights", "mountPath": names.WEIGHTS_DIR}, shm_mount],
         recreate=True,

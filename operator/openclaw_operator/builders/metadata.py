@@ -3,9 +3,11 @@
 from typing import Any
 
 from openclaw_core import names
+from openclaw_operator.kinds import Kind
 from openclaw_operator.training import Training
 
 Object = dict[str, Any]
+QUEUE_LABELS = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class")
 
 
 def selector(training: str, component: str) -> dict[str, str]:
@@ -16,6 +18,11 @@ def selector(training: str, component: str) -> dict[str, str]:
 def labels(training: str, component: str | None = None) -> dict[str, str]:
     own = selector(training, component) if component else {names.LABEL_TRAINING: training}
     return {names.LABEL_MANAGED_BY: names.MANAGED_BY, **own}
+
+
+def queue(training: Training) -> dict[str, str]:
+    """Labels by which Kueue admits pods, as the training carries them."""
+    return {key: value for key, value in training.labels.items() if key in QUEUE_LABELS}
 
 
 def owner(training: Training) -> Object:
@@ -40,3 +47,10 @@ def child(
         "ownerReferences": [owner(training)] if owned else [],
     }
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+
+
+def workload(training: Training, kind: Kind, name: str, component: str) -> Object:
+    """As `child`, for what makes pods: with the labels of the admission queue."""
+    manifest = child(training, kind.api_version, kind.kind, name, component)
+    manifest["metadata"]["labels"] |= queue(training)
+    return manifest

@@ -3,13 +3,14 @@
 from typing import Any
 
 from openclaw_core import names
-from openclaw_operator.builders import metadata
+from openclaw_operator.builders import metadata, ranks
 from openclaw_operator.training import Training
 
 Object = dict[str, Any]
 
 
-def services(training: Training) -> list[Object]:
+def services(training: Training, *, groups: bool = False) -> list[Object]:
+    """`groups`: the trainer's pods are named by a LeaderWorkerSet, not by a Service of ours."""
     public = training.spec.policy_serving.port
     built = [
         _service(training, names.ENGINE, {"sglang": names.PORT_SGLANG, "agent": names.PORT_AGENT}, headless=True),
@@ -20,7 +21,7 @@ def services(training: Training) -> list[Object]:
     hosting = training.spec.environment_hosting
     if hosting.enabled and hosting.kind != "custom":
         built.append(_service(training, names.ENVIRONMENT, {"http": names.PORT_ENVIRONMENT}))
-    return built
+    return [*built, *ranks.services(training, groups=groups)]
 
 
 def _service(training: Training, component: str, ports: dict[str, int], *, headless: bool = False) -> Object:

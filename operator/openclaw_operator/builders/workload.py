@@ -15,7 +15,9 @@ from openclaw_core import names
 from openclaw_core.config.base import Resources
 from openclaw_core.config.components import ComponentConfig
 from openclaw_core.leases import SubmissionHold
+from openclaw_operator import kinds
 from openclaw_operator.builders import metadata
+from openclaw_operator.builders.network import Network
 from openclaw_operator.builders.pod_template import merged
 from openclaw_operator.images import Images
 from openclaw_operator.needs import SecretNeed
@@ -23,6 +25,8 @@ from openclaw_operator.training import Training
 
 Object = dict[str, Any]
 USER_ID = 10001
+_PROGRESS_GRACE_SEC = 300
+"""Beyond the longest start: for the scheduler and the pull of the image."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,11 @@ class Context:
     """Components whose Deployment an autoscaler scales: their `replicas` is not ours."""
     hold: SubmissionHold | None = None
     """The admin's hold, if gateways are to know of one."""
+    outdated: frozenset[str] = frozenset()
+    """Components with pods of an older revision that must all be gone before the new ones come."""
+    groups: bool = False
+    """Whether the cluster has LeaderWorkerSets."""
+    network: Network = field(default_factory=Network)
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,8 @@ class Workload:
     """The new pod is ready before an old one goes: for pods that cost little and are asked all the time."""
     api_token: bool = False
     grace_sec: int = 30
+    settle_sec: int = 0
+    """Seconds a pod goes on as before when it is told to end, until its callers have noticed."""
 
 
 def config_map(context: Context, workload: Workload) -> Object:
@@ -86,13 +97,18 @@ def deployment(context: Context, workload: Workload) -> Object:
         "selector": {"matchLabels": metadata.selector(training.name, workload.component)},
         "strategy": _strategy(workload),
         "revisionHistoryLimit": 2,
-        "template": _template(context, workload),
+        "progressDeadlineSeconds": workload.startup_sec + _PROGRESS_GRACE_SEC,
+        "template": template(context, workload),
+        **replicas(context, workload),
     }
-    if training.spec.suspend:
-        spec["replicas"] = 0
-    elif workload.component not in context.scaled_elsewhere:
-        spec["replicas"] = workload.replicas
-    return {**metadata.child(training, "apps/v1", "Deployment", name, workload.component), "spec": spec}
+    return {**metadata.workload(training, kinds.DEPLOYMENT, name, workload.component), "spec": spec}
+
+
+def replicas(context: Context, workload: Workload) -> dict[str, int]:
+    """`{"replicas": n}`, or nothing where an autoscaler owns it."""
+    if context.training.spec.suspend or workload.component in context.outdated:
+        return {"replicas": 0}
+    return {} if workload.component in context.scaled_elsewhere else {"replicas": workload.replicas}
 
 
 def _strategy(workload: Workload) -> Object:
@@ -117,7 +133,8 @@ def shared_memory() -> tuple[Object, Object]:
     return {"name": "shm", "emptyDir": {"medium": "Memory"}}, {"name": "shm", "mountPath": "/dev/shm"}
 
 
-def _template(context: Context, workload: Workload) -> Object:
+def template(context: Context, workload: Workload) -> Object:
+    """Pod template, with the two annotations."""
     name, component = context.training.name, workload.component
     base: Object = {
         "metadata": {"labels": metadata.labels(name, component)},
@@ -143,8 +160,8 @@ def _template(context: Context, workload: Workload) -> Object:
         },
     }
     # The labels pick the pods; a podTemplate that changed them would lose its own.
-    template: Object = merged(merged(base, dict(workload.pod_template)), {"metadata": base["metadata"]})
-    return _annotated(template, _revision(template, workload), context.secret_hashes.get(component))
+    built: Object = merged(merged(base, dict(workload.pod_template)), {"metadata": base["metadata"]})
+    return _annotated(built, _revision(built, workload), context.secret_hashes.get(component))
 
 
 def _container(context: Context, workload: Workload) -> Object:
@@ -165,6 +182,8 @@ def _container(context: Context, workload: Workload) -> Object:
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
+    if workload.settle_sec:
+        container["lifecycle"] = {"preStop": {"sleep": {"seconds": workload.settle_sec}}}
     if workload.command:
         container["command"] = list(workload.command)
     if workload.ports:

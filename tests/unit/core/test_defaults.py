@@ -48,6 +48,7 @@ def test_every_default_of_the_spec() -> None:
             "image": None,
             "command": [],
             "env": [],
+            "egress": [],
             "resources": RESOURCES,
             "podTemplate": {},
         },
@@ -117,5 +118,6 @@ def test_every_default_of_the_spec() -> None:
             "experience": {"size": "2Gi", "storageClassName": None, "existingClaim": None},
         },
         "suspend": False,
+        "managedBy": None,
         "retainStorage": False,
     }

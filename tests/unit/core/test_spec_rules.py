@@ -4,7 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from openclaw_core.config.components import ConfigError, GatewayConfig, gateway_config, judge_config
-from openclaw_core.config.spec import CEL_RULES, TrainingSpec
+from openclaw_core.config.rules import CEL_RULES
+from openclaw_core.config.spec import TrainingSpec
 
 MINIMAL: dict[str, Any] = {"model": {"path": "base"}, "api": {"baseUrl": "http://judge/v1"}, "judge": {"model": "m"}}
 

@@ -133,6 +133,12 @@ def endpoint_slice(name, *hosts, port=8000):
     }
 
 
+def test_addresses_leave_out_an_engine_that_is_being_deleted():
+    item = endpoint_slice("x", "10.0.0.1", "10.0.0.2", port=9000)
+    item["endpoints"][0]["conditions"] = {"ready": False, "serving": True, "terminating": True}
+    assert addresses(item) == {"10.0.0.2:9000"}
+
+
 def test_addresses_include_engines_that_are_not_ready():
     assert addresses(endpoint_slice("x", "10.0.0.1", "10.0.0.2", port=9000)) == {"10.0.0.1:9000", "10.0.0.2:9000"}
     assert addresses(endpoint_slice("x", "fd00::1")) == {"[fd00::1]:8000"}

@@ -8,7 +8,7 @@ from openclaw_operator.training import Key
 
 
 def test_only_event_handlers_exist_so_kopf_adds_no_finalizer() -> None:
-    registry = handlers.registry(lambda _: None)
+    registry = handlers.registry(lambda _: None, lambda *_: None, (*kinds.APPLIED, kinds.POD))
     watched = {handler.id for handler in registry._watching._handlers}
     assert watched == {"training", *(kind.plural for kind in (*kinds.APPLIED, kinds.POD))}
     assert list(registry._changing._handlers) == []
@@ -18,16 +18,18 @@ def test_only_event_handlers_exist_so_kopf_adds_no_finalizer() -> None:
 
 async def test_event_of_a_child_enqueues_its_training() -> None:
     seen: list[Key] = []
-    registry = handlers.registry(seen.append)
+    heard: list[tuple[Key, str, bool]] = []
+    registry = handlers.registry(seen.append, lambda *told: heard.append(told), (*kinds.APPLIED, kinds.POD))
     call: dict[str, Any] = {handler.id: handler.fn for handler in registry._watching._handlers}
     await call["pods"](namespace="lab", labels={names.LABEL_TRAINING: "demo"})
-    await call["training"](namespace="lab", name="other")
+    await call["training"](namespace="lab", name="other", type="DELETED", meta={"resourceVersion": "7"})
     await call["services"](namespace="lab", labels={})
     assert seen == [Key("lab", "demo"), Key("lab", "other")]
+    assert heard == [(Key("lab", "other"), "7", True)]
 
 
 def test_children_are_narrowed_by_label_on_the_server() -> None:
-    settings = handlers.settings()
+    settings = handlers.settings((*kinds.APPLIED, kinds.POD))
     assert settings.posting.enabled is False
     assert settings.peering.standalone is True
     assert settings.watching.server_timeout == 300

@@ -4,6 +4,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 import pytest
@@ -62,6 +63,7 @@ async def test_first_pass_creates_every_child_with_its_owner() -> None:
         "deployments",
         "leases",
         "persistentvolumeclaims",
+        "poddisruptionbudgets",
         "rolebindings",
         "roles",
         "secrets",
@@ -244,3 +246,69 @@ async def test_deleted_training_is_forgotten() -> None:
 
 def events(kube: MemoryKube) -> list[dict[str, object]]:
     return [item for path, item in kube.objects.items() if "/events/" in path]
+
+
+@pytest.mark.looptime
+async def test_training_managed_by_another_controller_is_left_alone() -> None:
+    kube = cluster(managedBy="kueue.x-k8s.io/multikueue")
+    async with reconciler(kube) as found:
+        await settle(found)
+        assert found.states == {}
+    assert kube.writes() == []
+
+
+@pytest.mark.looptime
+async def test_queue_name_reaches_what_makes_pods_and_nothing_else() -> None:
+    kube = cluster()
+    kube.objects[TRAINING]["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team", "other": "x"}
+    async with reconciler(kube) as found:
+        await settle(found)
+    labelled = {path for path, item in kube.objects.items() if "kueue.x-k8s.io/queue-name" in labels_of(item)}
+    assert {path for path in labelled if path != TRAINING} == {p for p in kube.objects if p.startswith(DEPLOYMENTS)}
+
+
+def labels_of(item: dict[str, Any]) -> dict[str, str]:
+    return item["metadata"].get("labels") or {}
+
+
+def rank(number: int, revision: str | None) -> dict[str, Any]:
+    labels = {names.LABEL_TRAINING: "demo", names.LABEL_COMPONENT: "trainer"}
+    notes = {names.ANNOTATION_REVISION: revision}
+    return {"metadata": {"name": f"demo-trainer-{number}", "labels": labels, "annotations": notes}, "status": {}}
+
+
+@pytest.mark.looptime
+async def test_trainer_of_several_pods_is_a_set_whose_old_pods_all_go_before_new_ones_come() -> None:
+    kube = cluster(policyTraining={"device": "cpu", "nodes": 3})
+    sets, pods = "/apis/apps/v1/namespaces/lab/statefulsets/demo-trainer", "/api/v1/namespaces/lab/pods"
+    async with reconciler(kube) as found:
+        await settle(found)
+        assert f"{DEPLOYMENTS}/demo-trainer" not in kube.objects
+        assert kube.objects[sets]["spec"]["replicas"] == 3
+        revision = kube.objects[sets]["spec"]["template"]["metadata"]["annotations"][names.ANNOTATION_REVISION]
+        for number in range(3):
+            kube.put(f"{pods}/demo-trainer-{number}", rank(number, revision))
+        await settle(found)
+        assert kube.objects[sets]["spec"]["replicas"] == 3
+        kube.objects[TRAINING]["spec"]["policyTraining"]["learningRate"] = 0.5
+        await settle(found, passes=1)
+        assert kube.objects[sets]["spec"]["replicas"] == 0
+        for number in range(3):
+            del kube.objects[f"{pods}/demo-trainer-{number}"]
+        await settle(found, passes=1)
+        assert kube.objects[sets]["spec"]["replicas"] == 3
+
+
+@pytest.mark.looptime
+async def test_trainer_becomes_a_set_and_a_deployment_again() -> None:
+    kube = cluster(policyTraining={"device": "cpu"})
+    sets = "/apis/apps/v1/namespaces/lab/statefulsets/demo-trainer"
+    async with reconciler(kube) as found:
+        await settle(found)
+        kube.objects[TRAINING]["spec"]["policyTraining"]["nodes"] = 2
+        await settle(found)
+        assert (sets in kube.objects, f"{DEPLOYMENTS}/demo-trainer" in kube.objects) == (True, False)
+        kube.objects[TRAINING]["spec"]["policyTraining"]["nodes"] = 1
+        await settle(found)
+        assert (sets in kube.objects, f"{DEPLOYMENTS}/demo-trainer" in kube.objects) == (False, True)
+        assert "/api/v1/namespaces/lab/services/demo-ranks" not in kube.objects

@@ -26,7 +26,7 @@ DEPLOYMENT: dict[str, Any] = {"spec": {"selector": {"matchLabels": {"a": "b"}}},
 
 def part(component: str, *, desired: int = 1, **changes: Any) -> ComponentFacts:
     pods = [pod(component, index=index, revision="r1") for index in range(desired)]
-    return ComponentFacts(desired=desired, pods=pods, deployment=DEPLOYMENT, revision="r1", **changes)
+    return ComponentFacts(desired=desired, pods=pods, workload=DEPLOYMENT, revision="r1", **changes)
 
 
 def facts(**changes: Any) -> Facts:
@@ -149,7 +149,7 @@ def test_patch_names_only_what_differs_and_removes_what_went() -> None:
 
 def test_missing_secret_blocks_and_names_who_waits() -> None:
     problem = Problem(Reason.SECRET_MISSING, "spec.api.apiKeySecretRef: …", frozenset({"judge"}))
-    components = having("judge", pods=[], deployment=None, blocked=True)
+    components = having("judge", pods=[], workload=None, blocked=True)
     status = compute(facts(secret_problems=[problem], components=components))
     assert status.phase == "Blocked"
     assert condition(status, ConditionType.SECRETS_RESOLVED) == ("False", "SecretMissing")

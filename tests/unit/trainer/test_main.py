@@ -1,5 +1,6 @@
 """The process as the operator starts it: what it refuses, what it serves, how it says why it died."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,6 @@ def _config(training: PolicyTraining, path: str = "base", url: str = "http://gat
     [
         ({"engine": "megatron"}, "engine"),
         ({"method": "opd"}, "method"),
-        ({"nodes": 2}, "nodes"),
     ],
 )
 def test_setting_the_trainer_does_not_implement_is_refused_by_name(
@@ -43,6 +43,35 @@ def test_setting_the_trainer_does_not_implement_is_refused_by_name(
     with pytest.raises(ConfigError, match=key):
         main.refuse_unsupported(training.model_copy(update=change))
     main.refuse_unsupported(training)
+
+
+PODS = {"OPENCLAW_NODE_RANK": "1", "OPENCLAW_RENDEZVOUS": "demo-trainer-0.demo-ranks.lab.svc:29500"}
+
+
+def test_pod_of_several_starts_torchrun_with_its_number_and_the_meeting_point() -> None:
+    line = main.torchrun(8, 2, PODS)
+    assert line[1:-2] == [
+        "-m", "torch.distributed.run", "--nnodes=2", "--node-rank=1",
+        "--master-addr=demo-trainer-0.demo-ranks.lab.svc", "--master-port=29500", "--nproc-per-node=8",
+    ]  # fmt: skip
+    assert "--standalone" in main.torchrun(8, 1, {})
+
+
+@pytest.mark.parametrize("name", sorted(PODS))
+def test_pod_that_cannot_find_the_others_says_what_is_missing(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"policyTraining.nodes is 2 but {name} is not set"):
+        main.torchrun(1, 2, {key: value for key, value in PODS.items() if key != name})
+
+
+async def test_follower_answers_probes_and_nothing_else() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    state_server.serve_follower(port)
+    async with aiohttp.ClientSession() as client:
+        for path, status in {"/healthz": 200, "/readyz": 200, "/state": 404}.items():
+            async with client.get(f"http://127.0.0.1:{port}{path}") as response:
+                assert response.status == status
 
 
 def test_missing_token_is_named(tmp_path: Path, training: PolicyTraining, monkeypatch: pytest.MonkeyPatch) -> None:
