@@ -127,7 +127,7 @@ async def test_failure_is_kept_in_the_state_and_raised(
     monkeypatch.setenv("OPENCLAW_WEIGHTS_DIR", str(tmp_path))
     state = State()
     with pytest.raises(ConfigError):
-        await main.train(_config(training), TOKEN, state, World())
+        await main.train(_config(training, str(tmp_path / "nowhere")), TOKEN, state, World())
     assert state.snapshot().phase == "failed" and "no model at" in (state.snapshot().error or "")
 
 
