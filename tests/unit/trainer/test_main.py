@@ -3,6 +3,7 @@
 import socket
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import aiohttp
 import pytest
@@ -125,9 +126,10 @@ async def test_failure_is_kept_in_the_state_and_raised(
 ) -> None:
     monkeypatch.setenv("OPENCLAW_KUBERNETES", "off")
     monkeypatch.setenv("OPENCLAW_WEIGHTS_DIR", str(tmp_path))
+    monkeypatch.setattr(base_model, "present", AsyncMock())  # the wait for it has its own tests
     state = State()
     with pytest.raises(ConfigError):
-        await main.train(_config(training, str(tmp_path / "nowhere")), TOKEN, state, World())
+        await main.train(_config(training), TOKEN, state, World())
     assert state.snapshot().phase == "failed" and "no model at" in (state.snapshot().error or "")
 
 
