@@ -70,6 +70,13 @@ BREAKS_A_RULE: list[tuple[dict[str, Any], list[str]]] = [
         ['spec.policyTraining.method "opd" learns from the hints', "replicas is 0: set it to 1"],
     ),
     ({"environmentHosting": {"kind": "custom"}}, ["spec.environmentHosting.image", "name your container"]),
+    (
+        {
+            "environmentHosting": {"enabled": True},
+            "policyServing": {"gateway": {"apiKeysSecretRef": {"name": "keys"}}},
+        },
+        ["spec.policyServing.gateway.apiKeysSecretRef with spec.environmentHosting needs apiKeySecretRef"],
+    ),
     ({"policyServing": {"port": 30001}}, ["spec.policyServing.port 30001", "take another"]),
     (
         {"storage": {"weights": {"existingClaim": "mine", "storageClassName": "fast"}}},

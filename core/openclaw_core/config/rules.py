@@ -224,8 +224,8 @@ RULES: tuple[Rule, ...] = (
         CelRule(
             "!self.environmentHosting.enabled || !has(self.policyServing.gateway.apiKeysSecretRef) || "
             "has(self.policyServing.gateway.apiKeySecretRef)",
-            "spec.policyServing.gateway.apiKeysSecretRef with spec.environmentHosting needs apiKeySecretRef too: the key "
-            "the environment sends",
+            "spec.policyServing.gateway.apiKeysSecretRef with spec.environmentHosting needs apiKeySecretRef too: the "
+            "key the environment sends",
         ),
         lambda spec: (
             not spec.environment_hosting.enabled
