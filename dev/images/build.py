@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from dev.images import base, build_secrets, contents, registry
 from dev.images.buildah import Buildah, BuildahError
 from dev.images.catalogue import PROCESSES, Image, with_parents
@@ -211,11 +213,21 @@ def write_tags(path: Path, jobs: list[Job]) -> dict[str, str]:
     except (OSError, ValueError):
         tags = {}
     tags |= {job.image.name: job.remote for job in jobs if not job.image.is_base}
+    _replace(path, json.dumps(tags, indent=2, sort_keys=True) + "\n")
+    return tags
+
+
+def write_values(path: Path, tags: dict[str, str]) -> None:
+    """The same references as values of the chart, for `helm --values`; the quickstart's image is none of its own."""
+    chosen = {name: reference for name, reference in tags.items() if name != "quickstart"}
+    _replace(path, "# Written by `make images`.\n" + yaml.safe_dump({"images": chosen}))
+
+
+def _replace(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".tmp")
-    partial.write_text(json.dumps(tags, indent=2, sort_keys=True) + "\n")
+    partial.write_text(text)
     partial.rename(path)
-    return tags
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -224,6 +236,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m dev.images.build", description="Build and push changed images.")
     parser.add_argument("names", nargs="*", help=f"images to build (default: all): {', '.join(choices)}")
     parser.add_argument("--tag-file", type=Path, default=settings.cache / "tags.json", help="where references go")
+    parser.add_argument("--values-file", type=Path, default=ROOT / "out" / "images.yaml", help="the same for helm")
     options = parser.parse_args(arguments)
     unknown = sorted(set(options.names) - set(choices))
     if unknown:
@@ -237,7 +250,8 @@ def main(arguments: list[str] | None = None) -> int:
             todo = missing(settings, jobs, names)
             if todo:
                 build_all(settings, todo, jobs, sources, clock)
-            write_tags(options.tag_file, [job for job in jobs if job.image.name in names])
+            tags = write_tags(options.tag_file, [job for job in jobs if job.image.name in names])
+            write_values(options.values_file, tags)
     except (
         ImagesError,
         contents.MissingInputError,

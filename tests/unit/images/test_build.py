@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dev.images import base, build, build_secrets, catalogue, contents, registry
 from dev.images.build import Settings
-from dev.images.catalogue import BY_NAME, Image
+from dev.images.catalogue import BY_NAME, PROCESSES, Image
 
 GATEWAY = Image("gateway", "Dockerfile", ("lock.txt", "package"))
 
@@ -149,6 +150,16 @@ def test_tags_file_keeps_images_not_built_this_time(tmp_path: Path) -> None:
     tags = json.loads(path.read_text())
     assert set(tags) == {"judge", "engine"}
     assert tags["judge"].startswith("r:1/openclaw-judge:")
+
+
+def test_values_file_gives_the_chart_every_reference_it_takes(tmp_path: Path) -> None:
+    settings, path = Settings("r:1/team", None, tmp_path), tmp_path / "out" / "images.yaml"
+    tags = build.write_tags(tmp_path / "tags.json", build.plan(settings, tuple(PROCESSES)))
+    build.write_values(path, tags)
+    values = yaml.safe_load(path.read_text())
+    defaults = yaml.safe_load((build.ROOT / "charts" / "openclaw-rl" / "values.yaml").read_text())["images"]
+    assert set(values["images"]) == set(defaults) - {"registry", "tag", "pullPolicy", "pullSecrets"}
+    assert values["images"]["gateway"].startswith("r:1/team/openclaw-gateway:")
 
 
 def test_unknown_image_is_refused_with_the_choices(capsys: pytest.CaptureFixture[str]) -> None:
