@@ -245,7 +245,7 @@ async def running_training(namespace: str, **changes: dict[str, Any]) -> AsyncIt
     options = Options("tiny", "normal", None, 0, 0, namespace, None, None, None, build=False, out=Path())
     steps = bring_up.BringUp(cluster, Clock(), options, secrets.token_urlsafe(24))
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(_remove, cluster, namespace)
+        await stack.enter_async_context(removed_afterwards(cluster, namespace))
         await steps.cluster_and_images()
         await steps.operator_and_namespace()
         manifest = _training(changes)
@@ -311,9 +311,13 @@ async def _end(task: asyncio.Task[None]) -> None:
         await task
 
 
-async def _remove(cluster: Cluster, namespace: str) -> None:
+@asynccontextmanager
+async def removed_afterwards(cluster: Cluster, namespace: str) -> AsyncIterator[None]:
     """A training left running would take the next test's memory."""
-    with suppress(StepError):
-        await cluster.run_kubectl(
-            "delete", "namespace", namespace, "--ignore-not-found", "--wait=true", "--timeout=180s", timeout_sec=200
-        )
+    try:
+        yield
+    finally:
+        with suppress(StepError):
+            await cluster.run_kubectl(
+                "delete", "namespace", namespace, "--ignore-not-found", "--wait=true", "--timeout=180s", timeout_sec=200
+            )
