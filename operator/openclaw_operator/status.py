@@ -201,7 +201,7 @@ def _secrets(facts: Facts) -> Verdict:
     if facts.invalid is not None:
         return Verdict(ConditionType.SECRETS_RESOLVED, "Unknown", Reason.INVALID_SPEC)
     if not facts.secret_problems:
-        return Verdict(ConditionType.SECRETS_RESOLVED, "True", Reason.RESOLVED)
+        return Verdict(ConditionType.SECRETS_RESOLVED, "True", Reason.RESOLVED, "every Secret and key is there")
     text = "; ".join(problem.message for problem in facts.secret_problems)
     return Verdict(ConditionType.SECRETS_RESOLVED, "False", facts.secret_problems[0].reason, text)
 
