@@ -163,6 +163,8 @@ def _part(block: Json, where: str) -> list[Json]:
             return [{"type": "text", "text": _text(block, where)}]
         case "image":
             return [{"type": "image_url", "image_url": {"url": _image_url(block.get("source"), where)}}]
+        case "tool_reference":  # every tool is in the prompt already: only its name is news
+            return [{"type": "text", "text": str(block.get("tool_name") or block.get("name") or "")}]
         case "document":
             return [{"type": "text", "text": _document(block, where)}]
         case "search_result":
