@@ -307,6 +307,59 @@ async def test_case_15_aborted_turn_is_an_error_and_not_a_finish_reason(tmp_path
         assert (status, broken is None) == ((200, False) if stream else (502, True))
 
 
+# ---------------------------------------------------------------- stalls
+
+
+async def stalls_at_once(talk: Talk) -> None:
+    await talk.gone.wait()
+
+
+async def stalls_in_the_middle(talk: Talk) -> None:
+    await talk.head(stream=True)
+    await talk.chunk({"content": "Hel"})
+    await talk.gone.wait()
+
+
+@pytest.mark.parametrize(
+    ("script", "stream", "status"),
+    [(stalls_at_once, False, 504), (stalls_at_once, True, 504), (stalls_in_the_middle, True, 200)],
+)
+async def test_engine_that_stalls_is_given_up_and_told_so(
+    tmp_path: Path, script: Script, stream: bool, status: int
+) -> None:
+    limits = {"gateway": {"firstTokenTimeoutSec": 1, "idleTimeoutSec": 1}}
+    async with (
+        HostileEngine(script) as engine,
+        gateway_process(tmp_path, [engine.url], policyServing=limits) as gateway,
+    ):
+        got, data, broken = await ask(gateway, stream=stream)
+        assert got == status and b'"code":"upstream_timeout"' in data
+        assert (broken is None) == (status == 504)
+        async with asyncio.timeout(20):
+            await engine.talks[0].gone.wait()
+        await gateway.settled(dropped={"upstream_error": 1})
+
+
+async def test_quiet_stream_is_kept_alive_for_every_client(tmp_path: Path) -> None:
+    """An engine that thinks for a while: events that say nothing come first, and no client takes them for words."""
+
+    async def thinks(talk: Talk) -> None:
+        await asyncio.sleep(15)
+        await talk.head(stream=True)
+        await talk.chunk({"content": "Hi"})
+        await talk.finish()
+
+    async def claude_says(gateway: GatewayProcess) -> str:
+        async with claude(gateway) as api, api.messages.stream(model="m", max_tokens=9, messages=HI) as stream:
+            return await stream.get_final_text()
+
+    async with against(tmp_path, thinks) as (gateway, _):
+        words = curl_chat(gateway.url, {"messages": HI, "stream": True})
+        (_, output), text, said = await asyncio.gather(curl(*words), text_of(gateway), claude_says(gateway))
+        assert b"\r\n\r\n: ping\n\ndata: {" in output
+        assert (text, said) == ("Hi", "Hi")
+
+
 # ---------------------------------------------------------------- clients that go
 
 

@@ -11,7 +11,7 @@ from openclaw_gateway.recording import StreamRecorder
 from openclaw_gateway.relay import End, Relay
 from tests.fakes import engine_replies
 
-WORDS = st.text(st.characters(exclude_characters="<>", exclude_categories=["Cs"]), max_size=12)
+WORDS = st.text(st.characters(exclude_characters="<>\x00", exclude_categories=["Cs"]), max_size=12)
 CALL = st.builds(
     lambda name, value: f"<call>{name} {json.dumps({'a': value})}</call>",
     st.from_regex(r"[a-z]{1,5}", fullmatch=True),
