@@ -103,7 +103,7 @@ async def test_judges_client_gets_its_score_with_the_right_key_and_the_refusal_w
         assert votes.parse(await ask(KEY, healthy)) == 1
         assert await ask("sk-not-this-one", refused) is None
     assert healthy.ok
-    assert refused.snapshot().error == "HTTP 401: Incorrect API key provided."
+    assert str(refused.snapshot().error).startswith("HTTP 401: Incorrect API key provided; ")
 
 
 @pytest.mark.parametrize("key", ["", "changeme"])
