@@ -19,10 +19,10 @@ demo: env ## Main job: a real cluster, a policy that learns online, a plain verd
 	$(PY) -m examples.quickstart.demo $(DEMO_ARGS)
 
 .PHONY: test
-test: env ## All tests: unit, contract, cluster, e2e (brings the cluster up itself)
-	$(PY) -m pytest tests/unit
+test: env ## All tests: unit, cluster, contract, e2e, host (brings the cluster up itself)
+	$(PY) -m pytest -n auto tests/unit
 	$(MAKE) --no-print-directory cluster-up images postgres
-	$(PY) -m pytest tests -m "(contract or cluster or e2e) and not slow"
+	$(PY) -m pytest tests -m "(contract or cluster or e2e or host) and not slow"
 
 .PHONY: test-slow
 test-slow: env cluster-up images ## The slow set: minutes of training in the cluster
@@ -38,7 +38,7 @@ check: env ## Fast loop: format, lint, types, import contracts, generated files,
 	.venv/bin/ruff check $(PYTHON_DIRS)
 	.venv/bin/mypy
 	.venv/bin/lint-imports
-	$(PY) -m pytest -q tests/unit
+	$(PY) -m pytest -q -n auto tests/unit
 
 .PHONY: format
 format: env ## Format and fix what ruff can fix
