@@ -74,6 +74,12 @@ def test_operator_pod_meets_the_restricted_standard() -> None:
     }
 
 
+def test_services_put_nothing_into_the_operators_environment() -> None:
+    """The release's own Service, called `openclaw`, would set OPENCLAW_PORT to a URL."""
+    deployment = of(rendered(), "Deployment")[0]
+    assert deployment["spec"]["template"]["spec"]["enableServiceLinks"] is False
+
+
 def test_rules_hold_no_wildcard_and_secrets_cannot_be_listed() -> None:
     for items in (rendered(), rendered("watchNamespaces={a,b}")):
         rules = [rule for kind in ("ClusterRole", "Role") for role in of(items, kind) for rule in role["rules"]]
