@@ -13,6 +13,7 @@ import pytest
 
 from openclaw_core import wire
 from openclaw_gateway import forwarding
+from openclaw_gateway.anthropic.face import MessagesFace
 from tests.contract import engine_pod
 from tests.contract.gateway.gateway_process import KEY, GatewayProcess, gateway_process
 
@@ -26,12 +27,61 @@ OURS = {"model", "rid", "temperature", "top_p", "top_k", "min_p", "repetition_pe
     "return_input_ids_in_sglext",
     "return_output_ids_in_sglext",
 }
-_FIELDS = """
-import json
+NORMALISED = {"reasoning"}
+"""What SGLang's model turns into other fields before it looks at its own."""
+_ASK = """
+import json, sys
 from sglang.srt.entrypoints.openai import protocol
 models = {name: getattr(protocol, name) for name in ("ChatCompletionRequest", "CompletionRequest", "TokenizeRequest")}
-print("FIELDS " + json.dumps({name: sorted(model.model_fields) for name, model in models.items()}))
+asked = protocol.ChatCompletionRequest(model="m", messages=[{"role": "user", "content": "x"}], reasoning={"enabled": True})
+bodies = json.loads(sys.argv[1])
+for name, body in bodies:
+    models[name].model_validate(body)
+print("FOUND " + json.dumps({
+    "fields": {name: sorted(model.model_fields) for name, model in models.items()},
+    "thinking": (asked.chat_template_kwargs or {}).get("enable_thinking"),
+    "validated": len(bodies),
+}))
 """
+ANTHROPIC: Any = {
+    "model": "m",
+    "max_tokens": 9,
+    "system": [{"type": "text", "text": "Be brief."}],
+    "messages": [
+        {"role": "user", "content": [{"type": "image", "source": {"type": "base64", "data": "AA=="}}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "s"},
+                {"type": "text", "text": "Looking."},
+                {"type": "tool_use", "id": "t1", "name": "look", "input": {"at": "Paris"}},
+            ],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1"}, {"type": "text", "text": "And?"}]},
+    ],
+    "tools": [{"name": "look", "input_schema": {"type": "object", "properties": {}}}],
+    "stop_sequences": ["END"],
+    "top_k": 5,
+    "temperature": 0.5,
+    "stream": True,
+}
+
+
+def translated() -> list[tuple[str, Any]]:
+    """Bodies as the gateway sends them, of requests that use all it translates."""
+    choices: list[Any] = [{"type": "auto"}, {"type": "any"}, {"type": "tool", "name": "look"}, {"type": "none"}]
+    asked = [ANTHROPIC | {"tool_choice": choice} for choice in choices]
+    asked += [ANTHROPIC | {"thinking": {"type": kind}} for kind in ("adaptive", "disabled")]
+    asked += [ANTHROPIC | {"output_config": {"effort": effort}} for effort in ("low", "medium", "high", "xhigh", "max")]
+    asked.append(ANTHROPIC | {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}})
+    face, found = MessagesFace(), []
+    for body in asked:
+        request = face.parse({}, json.dumps(body).encode(), default_main=True)
+        sent = json.loads(face.upstream(request, model="policy", rid="r", recorded=True))
+        found += [("ChatCompletionRequest", sent)]
+        counted = forwarding.tokenize_body(request.body, model="policy")
+        found += [("TokenizeRequest", json.loads(counted))]
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +105,16 @@ def claude(gateway: GatewayProcess) -> anthropic.AsyncAnthropic:
 
 
 def test_every_field_that_is_forwarded_exists_in_sglangs_own_request_models(pod: engine_pod.EnginePod) -> None:
-    output = pod.execute("python3", "-c", _FIELDS, timeout=300)
-    line = next(line for line in output.splitlines() if line.startswith("FIELDS "))
-    fields = {name: set(found) for name, found in json.loads(line.removeprefix("FIELDS ")).items()}
-    assert set(forwarding.FORWARDED) - fields["ChatCompletionRequest"] == set()
+    bodies = translated()
+    output = pod.execute("python3", "-c", _ASK, json.dumps(bodies), timeout=300)
+    line = next(line for line in output.splitlines() if line.startswith("FOUND "))
+    found = json.loads(line.removeprefix("FOUND "))
+    fields = {name: set(names) for name, names in found["fields"].items()}
+    assert set(forwarding.FORWARDED) - fields["ChatCompletionRequest"] == NORMALISED
     assert OURS - fields["ChatCompletionRequest"] == set()
     assert set(forwarding.FORWARDED_COMPLETION) - fields["CompletionRequest"] == set()
     assert {"model", *forwarding.PROMPT} - fields["TokenizeRequest"] == set()
+    assert (found["thinking"], found["validated"]) == (True, len(bodies))
     # What speaks of files, adapters, scheduling and other people's requests is never the client's to say.
     reserved = {
         "lora_path",
