@@ -1,6 +1,7 @@
 """The public port: routes that submit go raw to `Chat`, everything else through FastAPI, errors in each API's shape."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -60,14 +61,7 @@ def _rest(
     render_metrics: Callable[[], Awaitable[bytes]],
 ) -> FastAPI:
     app = FastAPI(openapi_url=None)
-    card = {
-        "id": served_name,
-        "object": "model",
-        "created": created,
-        "owned_by": "openclaw",
-        "root": served_name,
-        "parent": None,
-    }
+    card = _card(served_name, created)
 
     @app.exception_handler(errors.ApiError)
     async def _api_error(request: Request, error: errors.ApiError) -> Response:
@@ -108,7 +102,8 @@ def _rest(
     @app.get("/v1/models")
     async def _models(request: Request) -> Response:
         keys.caller(request.headers)
-        return _json(200, {"object": "list", "data": [card]}, {})
+        page = {"has_more": False, "first_id": served_name, "last_id": served_name}
+        return _json(200, {"object": "list", "data": [card]} | page, {})
 
     @app.get("/v1/models/{name:path}")
     async def _model(request: Request, name: str) -> Response:
@@ -124,6 +119,21 @@ def _rest(
         return _json(200, await count.count(upstream, raw, model=served_name, session=caller.owner), {})
 
     return app
+
+
+def _card(served_name: str, created: int) -> dict[str, object]:
+    """The model as both APIs show it: OpenAI's fields, then Anthropic's."""
+    return {
+        "id": served_name,
+        "object": "model",
+        "created": created,
+        "owned_by": "openclaw",
+        "root": served_name,
+        "parent": None,
+        "type": "model",
+        "display_name": served_name,
+        "created_at": datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
 
 
 def _error(request: Request, error: errors.ApiError, headers: Mapping[str, str]) -> Response:

@@ -17,6 +17,8 @@ _KEEP_ALIVE_SEC = 120  # longer than any ingress keeps its side open
 _CUT_SEC = 5
 """Between the cut and the server's own end: error frames go out, turns are stored."""
 MAX_HEADER_BYTES = 64 << 10
+HEADERS_SEC = 30.0
+"""A connection whose headers are not whole by then is closed."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +30,36 @@ class Grace:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """httptools collects any number of headers; this one answers 400 beyond 64 KiB of them."""
+    """httptools collects any number of headers for any time; this one answers 400 beyond 64 KiB, and waits 30 s."""
 
     _header_bytes = 0
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
+        super().connection_made(transport)
+        self._wait_for_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._headers_are_here()
+        super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
         self._header_bytes = 0
+        self._wait_for_headers()
         super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._headers_are_here()
+        super().on_headers_complete()
+
+    def _wait_for_headers(self) -> None:
+        if self._late is None:
+            self._late = self.loop.call_later(HEADERS_SEC, self.transport.close)
+
+    def _headers_are_here(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
 
     def on_url(self, url: bytes) -> None:
         self._count(len(url))

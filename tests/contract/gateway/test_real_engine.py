@@ -33,7 +33,8 @@ _ASK = """
 import json, sys
 from sglang.srt.entrypoints.openai import protocol
 models = {name: getattr(protocol, name) for name in ("ChatCompletionRequest", "CompletionRequest", "TokenizeRequest")}
-asked = protocol.ChatCompletionRequest(model="m", messages=[{"role": "user", "content": "x"}], reasoning={"enabled": True})
+message = {"role": "user", "content": "x"}
+asked = protocol.ChatCompletionRequest(model="m", messages=[message], reasoning={"enabled": True})
 bodies = json.loads(sys.argv[1])
 for name, body in bodies:
     models[name].model_validate(body)

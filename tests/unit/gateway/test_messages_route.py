@@ -154,6 +154,14 @@ async def test_tokens_are_counted_by_the_engine_and_nothing_is_kept():
         assert (await gateway.stats()).served == 0
 
 
+async def test_models_are_listed_for_both_clients():
+    async with running() as gateway:
+        (model,) = (await client(gateway).models.list()).data
+        assert (model.id, model.type, model.display_name) == ("policy", "model", "policy")
+        assert (await client(gateway).models.retrieve("policy")).created_at == model.created_at
+        assert [card.created async for card in await gateway.client().models.list()] == [model.created_at.timestamp()]
+
+
 async def test_other_methods_and_paths_have_the_shape_of_their_api():
     async with running() as gateway:
         for method, path, status in (("GET", "/v1/messages", 405), ("POST", "/v1/messages/batches", 404)):

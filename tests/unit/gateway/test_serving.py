@@ -35,6 +35,25 @@ async def test_headers_beyond_the_limit_are_refused_while_they_come():
         assert (await raw(gateway, request)).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nhost:"])
+async def test_connection_without_whole_headers_is_closed(monkeypatch, sent):
+    monkeypatch.setattr(serving, "HEADERS_SEC", 0.2)
+    async with running() as gateway:
+        assert await raw(gateway, sent) == b""
+
+
+async def test_kept_alive_connection_may_be_silent_between_requests(monkeypatch):
+    monkeypatch.setattr(serving, "HEADERS_SEC", 0.2)
+    async with running() as gateway:
+        host, port = gateway.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        for _ in range(2):
+            writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert (await reader.readuntil(b'{"ok":true}')).startswith(b"HTTP/1.1 200")
+            await asyncio.sleep(0.5)
+        writer.close()
+
+
 async def test_body_that_stops_coming_is_answered_408(monkeypatch):
     monkeypatch.setattr(asgi, "BODY_PART_SEC", 0.2)
     async with running() as gateway:
