@@ -14,6 +14,8 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field
 
 MANIFEST_NAME = "manifest.json"
+ADAPTER_CONFIG_NAME = "adapter_config.json"
+"""PEFT's name; a version that holds this file is a LoRA adapter, every other one whole weights."""
 _PATTERN = re.compile(r"^(\d{1,12})-([0-9a-f]{8})$")
 
 
@@ -79,6 +81,11 @@ class Manifest(BaseModel):
 
     def version(self) -> WeightVersion:
         return WeightVersion.of(self.number, self.digest())
+
+    @property
+    def is_adapter(self) -> bool:
+        """A LoRA adapter to add to the base model, not whole weights."""
+        return any(file.name == ADAPTER_CONFIG_NAME for file in self.files)
 
 
 class Target(BaseModel):

@@ -311,6 +311,15 @@ class Synced(Message):
     update_sec: float = 0.0
 
 
+class Retain(Message):
+    """POST /retain → AgentState. LoRA adapters other than these and the agent's own version are no longer wanted.
+
+    Each is unloaded once no request uses it. Forgotten with the next sync to another version.
+    """
+
+    versions: list[str]
+
+
 class AgentState(Message):
     """GET /state. What the agent knows of its engine."""
 
@@ -324,6 +333,8 @@ class AgentState(Message):
     sglang_version: str | None = None
     checksum: str | None = None
     """Digest over the engine's own weight checksums, from SGLang's /weights_checker."""
+    adapters: list[str] = []
+    """LoRA adapters (`lora.publish: adapter`) that are loaded, by version; `version` is the one it was told last."""
     error: str | None = None
 
 

@@ -199,6 +199,9 @@ class Reconciler:
         return problems
 
     def _sync(self, state: State, training: Training) -> SyncLoop:
+        if state.sync is not None and state.sync_task is not None and not state.sync.fits(training):
+            state.sync_task.cancel()  # a hold it leaves behind is cleared by its successor, as after a crash
+            state.sync = None
         if state.sync is None:
             key = state.key
             state.sync = SyncLoop(

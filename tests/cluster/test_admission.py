@@ -69,6 +69,10 @@ BREAKS_A_RULE: list[tuple[dict[str, Any], list[str]]] = [
         {"policyTraining": {"method": "opd"}, "rewardJudging": {"replicas": 0}},
         ['spec.policyTraining.method "opd" learns from the hints', "replicas is 0: set it to 1"],
     ),
+    (
+        {"policyTraining": {"lora": {"publish": "adapter", "targets": ["q_proj"]}}},
+        ["spec.policyTraining.lora.targets", "q_proj and v_proj together", "add the missing one"],
+    ),
     ({"environmentHosting": {"kind": "custom"}}, ["spec.environmentHosting.image", "name your container"]),
     (
         {

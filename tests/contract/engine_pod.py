@@ -33,12 +33,12 @@ class ClusterError(AssertionError):
     """The cluster is not there, or the pod did not come up; the message holds what it said."""
 
 
-def cpu_config(**serving: Any) -> EngineConfig:
-    """Configuration of a CPU engine whose base model is `base` on the volume."""
+def cpu_config(*, lora: dict[str, Any] | None = None, **serving: Any) -> EngineConfig:
+    """Configuration of a CPU engine whose base model is `base` on the volume; `lora` as in the resource."""
     spec = {
         "model": {"path": "base"},
         "policyServing": {"device": "cpu", **serving},
-        "policyTraining": {"dtype": "float32"},
+        "policyTraining": {"dtype": "float32"} | ({"lora": lora} if lora else {}),
         "api": {"baseUrl": "http://judge/v1"},
         "judge": {"model": "judge"},
     }

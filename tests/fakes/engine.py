@@ -3,7 +3,8 @@
 It exists for scale and for failures no real engine shows on demand, and passes the same contract suite as the real
 one (`tests/contract/test_engine.py`). Behaviour copied on purpose: a paused engine accepts requests and lets them
 wait; `/ready` is 503 while paused; an update overwrites model path and served name; a refused update is a 400 with
-`success: false`; control routes want the admin key, data routes none.
+`success: false`; an adapter's unload first takes its name away, then waits for its users, and an adapter asked for
+after that is loaded again; control routes want the admin key, data routes none.
 
     async with FakeEngine(reply="Hello") as engine:
         requests.post(engine.url + "/v1/chat/completions", …)
@@ -64,6 +65,9 @@ class Knobs:
     """The update answers 200 and loads other weights, but reports the old version."""
     continue_fails: int = 0
     """How many times /continue_generation answers 500 before it works."""
+    adapter_error: str | None = None
+    """/load_lora_adapter answers 400 success:false with this message; nothing is loaded."""
+    adapter_delay_sec: float = 0.0
 
 
 class FakeEngine:
@@ -88,11 +92,16 @@ class FakeEngine:
         self.calls: list[tuple[str, Json]] = []
         """Control routes called: (path, body), in order."""
         self.running: dict[str, replies.Generation] = {}
+        self.adapters: dict[str, str] = {}
+        """LoRA adapters that are loaded: name to path."""
+        self._once_loaded: dict[str, str] = {}
         self._port = port
         self._moved = asyncio.Condition()
         """Notified when a pause begins or ends and when a request is aborted."""
         self._scheduler = asyncio.Lock()
         """Updates and checksums happen one after another, as in SGLang's scheduler."""
+        self._adapter_lock = asyncio.Lock()
+        """Loads and unloads happen one after another; an unload that waits for its users holds up every load."""
         self._runner: web.AppRunner | None = None
         self.url = ""
 
@@ -131,6 +140,9 @@ class FakeEngine:
                 web.post("/weights_checker", self._control(self._weights_checker)),
                 web.post("/abort_request", self._control(self._abort)),
                 web.post("/freeze_gc", self._control(self._freeze_gc)),
+                web.post("/load_lora_adapter", self._control(self._load_adapter)),
+                web.post("/unload_lora_adapter", self._control(self._unload_adapter)),
+                web.get("/openclaw/adapters", self._adapters),
             ]
         )
         return app
@@ -151,11 +163,15 @@ class FakeEngine:
             return web.json_response(replies.error_body(f"{refused[0]} is not supported with streaming"), status=400)
         if not body.get("messages"):
             return web.json_response(replies.error_body("messages must not be empty"), status=400)
+        if (name := body.get("lora_path")) and not self._has_adapter(name):
+            message = f"Got LoRA adapter that has never been loaded: {name}"
+            return web.json_response(replies.error_body(message), status=400)
         run = self._begin(body)
         try:
             return await (self._stream(request, run) if stream else self._whole(run))
         finally:
             self.running.pop(run.rid, None)
+            await self._notify()
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
         """A text completion: one chunk with everything, so far as the gateway cares."""
@@ -242,8 +258,10 @@ class FakeEngine:
             await response.write(piece)
 
     async def _models(self, _: web.Request) -> web.Response:
-        card = {"id": self.served_name, "object": "model", "created": 0, "owned_by": "sglang"}
-        return web.json_response({"object": "list", "data": [card | {"root": self.served_name, "parent": None}]})
+        card = {"object": "model", "created": 0, "owned_by": "sglang"}
+        base = card | {"id": self.served_name, "root": self.served_name, "parent": None}
+        adapters = [card | {"id": name, "root": path, "parent": base["id"]} for name, path in self.adapters.items()]
+        return web.json_response({"object": "list", "data": [base, *adapters]})
 
     async def _model_info(self, _: web.Request) -> web.Response:
         return web.json_response(
@@ -335,6 +353,44 @@ class FakeEngine:
     async def _notify(self) -> None:
         async with self._moved:
             self._moved.notify_all()
+
+    # ------------------------------------------------------------ adapters
+
+    def _has_adapter(self, name: str) -> bool:
+        """One that was unloaded is loaded again when it is asked for."""
+        if name not in self.adapters and name in self._once_loaded:
+            self.adapters[name] = self._once_loaded[name]
+        return name in self.adapters
+
+    async def _load_adapter(self, body: Json) -> web.Response:
+        async with self._adapter_lock:
+            await asyncio.sleep(self.knobs.adapter_delay_sec)
+            name, path = body["lora_name"], body["lora_path"]
+            if self.knobs.adapter_error is not None or not _exists(path):
+                return self._adapter_reply(self.knobs.adapter_error or f"Repo id must be in the form: {path}")
+            if name in self.adapters:
+                return self._adapter_reply(f"Failed to load LoRA adapter {name} because it is already loaded")
+            self.adapters[name] = self._once_loaded[name] = path
+            return self._adapter_reply(None)
+
+    async def _unload_adapter(self, body: Json) -> web.Response:
+        async with self._adapter_lock:
+            name = body["lora_name"]
+            if self.adapters.pop(name, None) is None:
+                return self._adapter_reply(f"LoRA with name {name} does not exist.")
+            async with self._moved:
+                await self._moved.wait_for(lambda: self._users(name) == 0)
+            return self._adapter_reply(None)
+
+    async def _adapters(self, _: web.Request) -> web.Response:
+        return web.json_response({name: self._users(name) for name in self.adapters})
+
+    def _users(self, name: str) -> int:
+        return sum(run.body.get("lora_path") == name for run in self.running.values())
+
+    def _adapter_reply(self, error: str | None) -> web.Response:
+        body = {"success": error is None, "error_message": error or "", "loaded_adapters": dict(self.adapters)}
+        return web.json_response(body, status=200 if error is None else 400)
 
     async def _freeze_gc(self, _: Json) -> web.Response:
         return web.Response(text="Garbage collection frozen.")

@@ -1,8 +1,8 @@
 """A random Llama small enough to be made inside a test pod, and versions of it that differ.
 
 Run as a script in the engine image: `python tiny_policy.py <volume> <target file> <name>` writes `base`, `v1`, `v2`, a
-`v3` whose weights are those of `v2`, and a damaged `v4`; the versions to announce are in `<volume>/versions.json`, and
-the target file names one of them.
+`v3` whose weights are those of `v2`, a damaged `v4`, and LoRA adapters `v5` to `v8`; the versions to announce are in
+`<volume>/versions.json`, and the target file names one of them.
 2 layers, hidden 64, byte-level BPE of 400, context 4096, float32.
 """
 
@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+RANK, ALPHA = 8, 16
 _SPECIAL = ["<|im_start|>", "<|im_end|>"]
 _TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -29,6 +30,39 @@ def write_model(directory: Path, seed: int) -> None:
     tokenizer = _tokenizer()
     LlamaForCausalLM(_config(len(tokenizer))).save_pretrained(directory)
     tokenizer.save_pretrained(directory)
+
+
+def adapter_weights(seed: int) -> dict[str, Any]:
+    """A and B of a LoRA on every linear map, under the names of an adapter file; strong enough to see."""
+    import torch
+
+    config, generator = _config(400), torch.Generator().manual_seed(seed)
+    wide, narrow = config.hidden_size, config.hidden_size // 2  # two of four heads hold keys and values
+    shapes = {
+        **{f"self_attn.{name}_proj": (wide, wide) for name in "qo"},
+        **{f"self_attn.{name}_proj": (wide, narrow) for name in "kv"},
+        **{f"mlp.{name}_proj": (wide, config.intermediate_size) for name in ("gate", "up")},
+        "mlp.down_proj": (config.intermediate_size, wide),
+    }
+    weights = {}
+    for layer in range(config.num_hidden_layers):
+        for name, (inputs, outputs) in shapes.items():
+            prefix = f"base_model.model.model.layers.{layer}.{name}"
+            weights[f"{prefix}.lora_A.weight"] = torch.randn(RANK, inputs, generator=generator) / inputs**0.5
+            weights[f"{prefix}.lora_B.weight"] = torch.randn(outputs, RANK, generator=generator) * 0.1
+    return weights
+
+
+def write_adapter(directory: Path, seed: int) -> None:
+    """The files of an adapter as the trainer writes them."""
+    from safetensors.torch import save_file
+
+    weights = adapter_weights(seed)
+    directory.mkdir(parents=True)
+    save_file(weights, directory / "adapter_model.safetensors")
+    modules = sorted({name.split(".")[-3] for name in weights})
+    config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": RANK, "lora_alpha": ALPHA, "target_modules": modules}
+    (directory / "adapter_config.json").write_text(json.dumps(config))
 
 
 def _tokenizer() -> Any:
@@ -57,7 +91,7 @@ def _config(vocabulary: int) -> Any:
     return LlamaConfig(
         vocab_size=vocabulary,
         hidden_size=64,
-        intermediate_size=176,
+        intermediate_size=192,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
@@ -70,13 +104,16 @@ def _config(vocabulary: int) -> Any:
 
 
 def write_volume(root: Path) -> dict[str, str]:
-    """Base and four versions; directory to version."""
+    """Base, four versions and four adapters; directory to version."""
     import weight_versions  # lies beside this script in the pod
 
     write_model(root / "base", seed=0)
     announced = {"base": "0-00000000"}
     for number, seed in ((1, 1), (2, 2), (3, 2), (4, 4)):
         write_model(root / f"v{number}", seed)
+        announced[f"v{number}"] = str(weight_versions.seal(root / f"v{number}", number))
+    for number in (5, 6, 7, 8):
+        write_adapter(root / f"v{number}", number)
         announced[f"v{number}"] = str(weight_versions.seal(root / f"v{number}", number))
     damaged = root / "v4" / "model.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"\0")

@@ -15,7 +15,7 @@ from openclaw_core import names
 from openclaw_core.config.base import Resources, Section
 from openclaw_core.config.model import Model
 from openclaw_core.config.policy_serving import Gateway, PolicyServing
-from openclaw_core.config.policy_training import PolicyTraining
+from openclaw_core.config.policy_training import Lora, PolicyTraining
 from openclaw_core.config.queue_and_storage import Logging, Queue
 from openclaw_core.config.reward_judging import Api, Judge, RewardJudging
 from openclaw_core.config.spec import TrainingSpec
@@ -65,6 +65,8 @@ class GatewayConfig(ComponentConfig):
     votes: int
     fire_on_turn_end: bool
     judging_mode: str
+    adapters: bool = False
+    """Requests name the version they want as a LoRA adapter; engines may hold several."""
 
 
 class EngineConfig(ComponentConfig):
@@ -76,6 +78,8 @@ class EngineConfig(ComponentConfig):
     tensor_parallel_size: int
     in_flight: str
     args: list[str]
+    adapter: Lora | None = None
+    """Set where versions are LoRA adapters that are exchanged beside the base model."""
 
 
 class JudgeConfig(ComponentConfig):
@@ -123,6 +127,7 @@ def gateway_config(training: str, namespace: str, spec: TrainingSpec) -> Gateway
         votes=spec.reward_judging.votes,
         fire_on_turn_end=spec.reward_judging.fire_on_turn_end,
         judging_mode=spec.reward_judging.mode,
+        adapters=learning.adapter is not None,
     )
 
 
@@ -137,6 +142,7 @@ def engine_config(training: str, namespace: str, spec: TrainingSpec) -> EngineCo
         tensor_parallel_size=serving.tensor_parallel_size,
         in_flight=serving.in_flight,
         args=serving.args,
+        adapter=spec.policy_training.adapter,
     )
 
 

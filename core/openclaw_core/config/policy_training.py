@@ -17,7 +17,9 @@ class Lora(Section):
     )
     publish: Literal["merged", "adapter"] = Field(
         default="merged",
-        description="merged: whole weights. adapter: only the adapter, swapped without a pause.",
+        description="merged: whole weights, exchanged under a pause. adapter: only the adapter; engines load it beside "
+        "the old one and new turns go over to it without a pause. adapter needs q_proj and v_proj together, and "
+        "gate_proj with up_proj, unless targets is all-linear.",
     )
 
 
@@ -81,3 +83,8 @@ class PolicyTraining(Section):
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="Trainer checkpoints.")
     resources: Resources = Field(default=Resources(), description="Requests and limits.")
     pod_template: OpenObject = Field(default={}, description="Strategic merge into the pod template.")
+
+    @property
+    def adapter(self) -> Lora | None:
+        """The LoRA whose adapter alone is published; None when versions are whole weights."""
+        return self.lora if self.lora is not None and self.lora.publish == "adapter" else None

@@ -4,7 +4,7 @@ A rule's sentence names the field, its value and the fix. The two forms are kept
 changed alone; a test holds every rule against both.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # spec imports this module
@@ -59,6 +59,14 @@ def _enough_gpus(limits: dict[str, int | str], needed: int) -> bool:
 
 _TP, _PROCS = "self.policyServing.tensorParallelSize", "self.policyTraining.procsPerNode"
 _SERVING, _TRAINING = "self.policyServing", "self.policyTraining"
+_TARGETS = f"{_TRAINING}.lora.targets"
+
+
+def _joinable(targets: Sequence[str]) -> bool:
+    """SGLang joins q, k and v, and gate and up; it fills in a missing k or up, and fails on any other gap."""
+    attention = {"q_proj", "k_proj", "v_proj"} & set(targets)
+    return (not attention or {"q_proj", "v_proj"} <= attention) and ("up_proj" not in targets or "gate_proj" in targets)
+
 
 RULES: tuple[Rule, ...] = (
     Rule(
@@ -212,6 +220,17 @@ RULES: tuple[Rule, ...] = (
             ),
         ),
         lambda spec: spec.policy_training.method == "binaryRl" or spec.reward_judging.replicas > 0,
+    ),
+    Rule(
+        CelRule(
+            f"!has({_TRAINING}.lora) || {_TRAINING}.lora.publish != 'adapter' || "
+            f"((!{_TARGETS}.exists(t, t in ['q_proj', 'k_proj', 'v_proj']) || "
+            f"('q_proj' in {_TARGETS} && 'v_proj' in {_TARGETS})) && "
+            f"(!('up_proj' in {_TARGETS}) || 'gate_proj' in {_TARGETS}))",
+            "spec.policyTraining.lora.targets with publish adapter must hold q_proj and v_proj together, and gate_proj "
+            "with up_proj, which engines join: add the missing one, or set publish to merged",
+        ),
+        lambda spec: spec.policy_training.adapter is None or _joinable(spec.policy_training.adapter.targets),
     ),
     Rule(
         CelRule(

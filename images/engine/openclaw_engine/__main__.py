@@ -15,6 +15,7 @@ from openclaw_core import logs, names, tasks, versions
 from openclaw_core.base_model import ModelMissingError
 from openclaw_core.config.components import ConfigError, EngineConfig
 from openclaw_engine import command, start
+from openclaw_engine.adapter_agent import AdapterAgent
 from openclaw_engine.agent import Agent, EngineLostError
 from openclaw_engine.app import make_app
 from openclaw_engine.drain import drained
@@ -32,12 +33,13 @@ _STOP_SEC = 20.0
 async def run(config: EngineConfig, token: str) -> None:
     """Serve until SIGTERM and its drain, or until SGLang or a loop ends (raises). Probes are answered all the time."""
     stop, done = tasks.stop_on_signals(), asyncio.Event()
-    volume, target_file, metrics = Volume(Path(names.WEIGHTS_DIR)), Path(names.TARGET_FILE), Metrics()
+    volume = Volume(Path(names.WEIGHTS_DIR), adapters=config.adapter is not None)
+    target_file, metrics = Path(names.TARGET_FILE), Metrics()
     base = command.base_weights(config.model, str(versions.BASE))
     admin_key = secrets.token_urlsafe(32)
     async with aiohttp.ClientSession() as session:
         client = Sglang(session, f"http://127.0.0.1:{names.PORT_SGLANG}", admin_key)
-        agent = Agent(
+        agent = (Agent if config.adapter is None else AdapterAgent)(
             client,
             volume,
             base_location=base.location,
@@ -56,7 +58,12 @@ async def _sglang(
     config: EngineConfig, agent: Agent, base: command.Weights, volume: Volume, target_file: Path, admin_key: str
 ) -> None:
     """Start SGLang on the first weights and stay with it; it ends with this loop."""
-    weights = await start.first_weights(base, volume, target_file, agent.waits_for_model)
+    tell = agent.waits_for_model
+    if config.adapter is None:
+        weights = await start.first_weights(base, volume, target_file, tell)
+    else:
+        weights = await start.base_with_adapter(base, volume, target_file, config.adapter, tell)
+        command.refuse_unservable(config, start.model_config(weights))
     arguments = command.arguments(config, weights)
     logger.info("starting SGLang", extra={"version": weights.version, "arguments": arguments})
     process = await SglangProcess.start(arguments, command.environment(config, os.environ), admin_key)

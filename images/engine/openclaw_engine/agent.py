@@ -19,7 +19,7 @@ from typing import Literal
 
 from openclaw_core import versions
 from openclaw_core.versions import VersionFormatError, WeightVersion
-from openclaw_core.wire import AgentState, Prepare, Prepared, Sync, Synced
+from openclaw_core.wire import AgentState, Prepare, Prepared, Retain, Sync, Synced
 from openclaw_engine import machine, target
 from openclaw_engine.loaded import ContradictionError, Loaded
 from openclaw_engine.machine import Exchange, Step
@@ -111,6 +111,10 @@ class Agent:
         seconds = self._clock() - began
         self._metrics.prepare.observe(seconds)
         return Prepared(version=request.version, ready=error is None, error=error, seconds=seconds)
+
+    def retain(self, _: Retain) -> AgentState:
+        """Whole weights: there is never a second version beside the loaded one."""
+        return self.state()
 
     async def sync(self, request: Sync) -> Synced:
         """Exchange the weights; RefusedError for an old epoch, while another sync runs, or while SGLang starts."""

@@ -8,7 +8,7 @@ from aiohttp.typedefs import Handler, Middleware
 from prometheus_client import generate_latest
 from pydantic import BaseModel, ValidationError
 
-from openclaw_core.wire import Prepare, Sync
+from openclaw_core.wire import Prepare, Retain, Sync
 from openclaw_engine.agent import Agent
 from openclaw_engine.machine import RefusedError
 from openclaw_engine.metrics import Metrics
@@ -43,6 +43,9 @@ def make_app(agent: Agent, metrics: Metrics, token: str) -> web.Application:
             metrics.syncs.labels("refused").inc()
             raise _error(web.HTTPConflict, refusal.code, str(refusal)) from refusal
 
+    async def retain(request: web.Request) -> web.Response:
+        return _json(agent.retain(await _body(request, Retain)))
+
     app = web.Application(middlewares=[_guard(token)])
     app.add_routes(
         [
@@ -52,6 +55,7 @@ def make_app(agent: Agent, metrics: Metrics, token: str) -> web.Application:
             web.get("/state", state),
             web.post("/prepare", prepare),
             web.post("/sync", sync),
+            web.post("/retain", retain),
         ]
     )
     return app

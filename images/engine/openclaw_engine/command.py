@@ -11,6 +11,7 @@ from pathlib import Path
 from openclaw_core import names
 from openclaw_core.config.components import ConfigError, EngineConfig
 from openclaw_core.config.model import Model
+from openclaw_core.config.policy_training import Lora
 
 SERVED_NAME = "policy"
 """Placeholder: SGLang overwrites it on every update, and clients only ever see the gateway's fixed id."""
@@ -39,6 +40,10 @@ _OURS = frozenset(
         "--enable-metrics",
         "--tokenizer-worker-num",
         "--enable-http2",
+        "--enable-lora",
+        "--lora-paths",
+        "--max-lora-rank",
+        "--lora-target-modules",
     }
 )
 _CPU_DEFAULTS = ("--max-total-tokens", "16384", "--max-running-requests", "32", "--sleep-on-idle")
@@ -46,6 +51,12 @@ _CPU_DEFAULTS = ("--max-total-tokens", "16384", "--max-running-requests", "32", 
 _EVERY_LOGPROB = ("--tool-call-parser", "hermes")
 """Without a parser SGLang's chat streams leave out the logprobs of tokens that add no text: the stop token, pieces of a
 character. With one it sends them in chunks of their own. Another parser in the user's arguments does the same."""
+_ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""What `all-linear` means for the models served here. SGLang's `all` would add embeddings, which are not trained."""
+_ADAPTER_SLOTS = 4
+"""Adapters whose requests run side by side: the serving one, two that streams still use, and none (the base)."""
+_CPU_ALIGNMENT = 32
+"""On the CPU SGLang pads the MLP's width to a multiple of this, which LoRA's weights do not follow."""
 _PRIVATE_PREFIX = "OPENCLAW_"
 
 
@@ -56,6 +67,8 @@ class Weights:
     location: str
     version: str
     revision: str | None = None
+    adapter: tuple[str, str] | None = None
+    """A LoRA adapter loaded with it: version and directory."""
 
 
 def base_weights(model: Model, version: str, weights_dir: str = names.WEIGHTS_DIR) -> Weights:
@@ -85,8 +98,48 @@ def arguments(config: EngineConfig, weights: Weights, port: int = names.PORT_SGL
         *("--log-level-http", "warning"),
         *_EVERY_LOGPROB,
         *(_CPU_DEFAULTS if config.device == "cpu" else ()),
+        *_lora_arguments(config, weights),
         *config.args,
     ]
+
+
+def layers(lora: Lora) -> frozenset[str]:
+    """Names of the layers that may have an adapter."""
+    return frozenset(_ALL_LINEAR if lora.targets == ["all-linear"] else lora.targets)
+
+
+def _lora_arguments(config: EngineConfig, weights: Weights) -> list[str]:
+    lora = config.adapter
+    if lora is None:
+        return []
+    return [
+        *("--enable-lora", "--max-lora-rank", str(lora.rank)),
+        *("--lora-target-modules", *sorted(layers(lora))),
+        *("--max-loras-per-batch", str(_ADAPTER_SLOTS)),
+        *(("--lora-paths", "=".join(weights.adapter)) if weights.adapter else ()),
+        *(("--lora-backend", "torch_native") if config.device == "cpu" else ()),
+    ]
+
+
+def refuse_unservable(config: EngineConfig, base_config: Mapping[str, object]) -> None:
+    """ConfigError where loading an adapter would end SGLang, from `config.json` of the base model.
+
+    On the CPU SGLang pads the width of the MLP of such a model, and the first request with an adapter on it would take
+    the whole server down.
+    """
+    width = base_config.get("intermediate_size")
+    if config.adapter is None or config.device != "cpu" or not isinstance(width, int):
+        return
+    if width % (_CPU_ALIGNMENT * config.tensor_parallel_size) and layers(config.adapter) & {
+        "gate_proj",
+        "up_proj",
+        "down_proj",
+    }:
+        raise ConfigError(
+            f"policyTraining.lora.publish adapter: this model's intermediate_size {width} is no multiple of "
+            f"{_CPU_ALIGNMENT * config.tensor_parallel_size}, which SGLang needs for adapters of the MLP on the CPU; "
+            "set lora.targets to attention projections (q_proj, k_proj, v_proj, o_proj) or lora.publish to merged"
+        )
 
 
 def _is_ours(word: str) -> bool:

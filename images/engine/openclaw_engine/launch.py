@@ -9,6 +9,8 @@ import os
 import sys
 from typing import TextIO
 
+from openclaw_engine.sglang import ADAPTERS_ROUTE
+
 
 def read_key(stream: TextIO) -> str:
     """The first line of `stream`. SystemExit when it is empty: an engine without a key would take any orders."""
@@ -26,6 +28,22 @@ def guard(key: str) -> None:
     add_api_key_middleware(app, api_key=None, admin_api_key=key)
 
 
+def show_adapters() -> None:
+    """A route of ours: LoRA adapters and the requests that use each, `{name: users}`.
+
+    SGLang counts the users, to know when an adapter may go, and shows them nowhere. Only the process that serves HTTP
+    can tell.
+    """
+    from sglang.srt.entrypoints import http_server
+
+    async def adapters() -> dict[str, int]:
+        registry = http_server.get_global_state().tokenizer_manager.lora_registry
+        counters = registry._counters
+        return {name: counters[ref.lora_id].value() for name, ref in registry.get_all_adapters().items()}
+
+    http_server.app.add_api_route(ADAPTERS_ROUTE, adapters)
+
+
 def main(arguments: list[str]) -> None:
     key = read_key(sys.stdin)
     from sglang.launch_server import run_server
@@ -36,6 +54,8 @@ def main(arguments: list[str]) -> None:
     load_plugins()
     server_args = prepare_server_args(arguments)
     guard(key)
+    if "--enable-lora" in arguments:
+        show_adapters()
     try:
         run_server(server_args)
     finally:

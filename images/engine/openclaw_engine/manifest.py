@@ -20,10 +20,13 @@ class IncompleteVersionError(Exception):
 
 
 class Volume:
-    """The weights volume, as the agent reads it. Remembers which versions it has hashed."""
+    """The weights volume, as the agent reads it. Remembers which versions it has hashed.
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    `adapters`: versions are LoRA adapters; else whole weights. One of the other kind cannot be loaded.
+    """
+
+    def __init__(self, root: Path, *, adapters: bool = False) -> None:
+        self._root, self._adapters = root, adapters
         self._weights: dict[WeightVersion, frozenset[str]] = {}
         """Per version hashed so far: the hashes of its weight files."""
 
@@ -36,6 +39,8 @@ class Volume:
         manifest = _read(directory / MANIFEST_NAME)
         if manifest.version() != version:
             raise IncompleteVersionError(f"{directory} holds version {manifest.version()}, not {version}")
+        if manifest.is_adapter != self._adapters:
+            raise IncompleteVersionError(_other_kind(directory, manifest))
         for file in manifest.files:
             _check_size(directory, file)
         if version not in self._weights:
@@ -59,6 +64,11 @@ def _read(path: Path) -> Manifest:
         raise IncompleteVersionError(f"cannot read {path}: {error.strerror}") from error
     except ValidationError as error:
         raise IncompleteVersionError(f"{path} is no manifest: {error.error_count()} errors") from error
+
+
+def _other_kind(directory: Path, manifest: Manifest) -> str:
+    holds, wanted = ("a LoRA adapter", "merged") if manifest.is_adapter else ("whole weights", "adapter")
+    return f"{directory} holds {holds}, but policyTraining.lora.publish is {wanted}: the trainer publishes it afresh"
 
 
 def _holds_weights(file: ManifestFile) -> bool:

@@ -8,6 +8,9 @@ import aiohttp
 PAUSE_MODES = {"retract": "retract", "drain": "retract", "abort": "abort"}
 """`inFlight` of the spec to SGLang's pause mode; drain waits first, then retracts what is left."""
 
+ADAPTERS_ROUTE = "/openclaw/adapters"
+"""Ours, added to SGLang's application by `launch`."""
+
 _DIRTY = "cache was not flushed"
 
 
@@ -64,6 +67,18 @@ class Sglang:
                 return False
             raise
         return True
+
+    async def adapters(self, timeout: float = 5.0) -> dict[str, int]:
+        """LoRA adapters that are loaded, and how many requests use each (`launch.show_adapters`)."""
+        answer = await self._call("GET", ADAPTERS_ROUTE, timeout)
+        return {str(name): int(users) for name, users in answer.items()}
+
+    async def load_adapter(self, name: str, directory: str, timeout: float) -> None:
+        """Load the adapter in `directory` beside those that are there; running requests go on."""
+        await self._call("POST", "/load_lora_adapter", timeout, {"lora_name": name, "lora_path": directory})
+
+    async def unload_adapter(self, name: str, timeout: float) -> None:
+        await self._call("POST", "/unload_lora_adapter", timeout, {"lora_name": name})
 
     async def freeze_gc(self) -> None:
         """SGLang does this itself after its warm-up, but without the key it does not know."""

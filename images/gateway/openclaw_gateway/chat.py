@@ -224,6 +224,8 @@ class Chat:
         payload = await call.read()
         try:
             reply = orjson.loads(payload)
+            if call.keeps_version:
+                recording.name_version(reply, call.version)
             answer = None if turn.request.completion else recording.of_reply(reply, turn.request.sampling)
             aborted = any(choice.get("finish_reason") == "abort" for choice in reply["choices"])
             recording.strip_reply(reply, keep_logprobs=turn.request.wants_logprobs)
@@ -249,7 +251,7 @@ class Chat:
         try:
             async for chunk in call.chunks().iter_any():
                 if recorder is not None:
-                    recorder.version(call.engine.version)
+                    recorder.version(call.version_now)
                 await exchange.stream(relay.feed(chunk), self._exchanges.now)
                 if relay.end is not None:
                     break
@@ -277,6 +279,8 @@ class Chat:
 
     async def _end_version(self, call: Call) -> str | None:
         """The version now; asked for again when a hold fell into the stream."""
+        if call.keeps_version:
+            return call.version
         return await self._probes.verify(call.engine, again=call.epoch != self._gate.pause.epoch)
 
     # ------------------------------------------------------------ the end of a turn

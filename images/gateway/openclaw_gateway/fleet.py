@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from openclaw_core.versions import VersionFormatError, WeightVersion
+
 _LOAD_FACTOR = 1.25
 FAILURES_TO_EJECT = 3
 """Probes in a row without any answer; a refused connection or a 503 ejects at once."""
@@ -25,9 +27,13 @@ class Engine:
     address: str
     ready: bool = False
     version: str | None = None
-    """Its weight_version when last asked."""
+    """Its weight_version when last asked; the base model's where versions are adapters."""
+    adapters: frozenset[str] = frozenset()
+    """Versions it holds as LoRA adapters, when last asked."""
     trusted: bool = False
     """No hold and no outage since that answer."""
+    doubts: int = 0
+    """Times it was distrusted: an answer that was on its way then proves nothing."""
     in_flight: int = 0
     failures: int = 0
     """Probes in a row without an answer."""
@@ -39,6 +45,20 @@ class Engine:
     @property
     def url(self) -> str:
         return f"http://{self.address}"
+
+    def has(self, version: str) -> bool:
+        """It can answer with this version now."""
+        return version == self.version or version in self.adapters
+
+    def distrust(self) -> None:
+        """What it has may have changed: ask before believing."""
+        self.trusted, self.doubts = False, self.doubts + 1
+
+    def answering(self, wanted: str | None) -> str | None:
+        """Where versions are adapters: the one that will answer; the newest it has if not the wanted one."""
+        if wanted is not None and self.has(wanted):
+            return wanted
+        return max(self.adapters, key=_number, default=self.version)
 
 
 class Fleet:
@@ -64,7 +84,7 @@ class Fleet:
         room = [engine for engine in self.ready() if self._most is None or engine.in_flight < self._most]
         ready = [engine for engine in room if not engine.ejected_until] or room
         others = [engine for engine in ready if engine is not avoid] or ready
-        preferred = [engine for engine in others if version is None or engine.version == version] or others
+        preferred = [engine for engine in others if version is None or engine.has(version)] or others
         return pick(preferred, session)
 
 
@@ -95,6 +115,13 @@ def pick(engines: Sequence[Engine], session: str) -> Engine | None:
     bound = math.ceil(_LOAD_FACTOR * total / len(engines))
     ordered = sorted(engines, key=lambda engine: _weight(session, engine.address), reverse=True)
     return next((engine for engine in ordered if engine.in_flight < bound), ordered[0])
+
+
+def _number(version: str) -> int:
+    try:
+        return WeightVersion.parse(version).number
+    except VersionFormatError:
+        return -1
 
 
 def _weight(session: str, address: str) -> bytes:

@@ -94,3 +94,8 @@ def _sampling(request: ChatRequest) -> dict[str, Any]:
         "min_p": sampling.min_p,
         "repetition_penalty": request.repetition_penalty,
     }
+
+
+def with_adapter(body: bytes, version: str) -> bytes:
+    """The same request for a LoRA adapter: `body` is a JSON object of ours, and it does not name one yet."""
+    return body[:-1] + b',"lora_path":' + orjson.dumps(version) + b"}"

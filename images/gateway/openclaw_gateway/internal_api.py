@@ -146,6 +146,7 @@ def _rest(
                         "address": engine.address,
                         "ready": engine.ready,
                         "version": engine.version,
+                        "adapters": sorted(engine.adapters),
                         "in_flight": engine.in_flight,
                     }
                     for engine in fleet.engines.values()

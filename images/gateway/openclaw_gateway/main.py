@@ -90,9 +90,11 @@ async def gateway(config: GatewayConfig, settings: Settings) -> AsyncIterator[Ga
     fleet.set_addresses(settings.engines)
     async with upstream.http_session() as http:
         gate = Gate(holds_requests=not config.weight_sync_pause, now=now)
-        probes = Probes(fleet, http, is_paused=gate.is_on, now=now)
+        probes = Probes(fleet, http, is_paused=gate.is_on, now=now, adapters=config.adapters)
         gate.on_change(probes.distrust)
-        engines = upstream.Upstream(http, gate, probes, lambda: gate.pause.serving_version, now)
+        engines = upstream.Upstream(
+            http, gate, probes, lambda: gate.pause.serving_version, now, adapters=config.adapters
+        )
         exchanges = Exchanges(_limits(config), paused=gate.is_on, clock=now)
         chat = Chat(_chat_settings(config), keys, store, gate, engines, probes, metrics, exchanges)
         parts = Gateway(

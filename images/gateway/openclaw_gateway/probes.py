@@ -2,6 +2,7 @@
 
 ```
  loop: every second, or when woken ──▶ each engine: GET /ready, GET /model_info   (≤ 5 s each, side by side)
+                                       where versions are adapters also: GET /v1/models
 ```
 While submissions are paused a 503 of /ready is the sync at work: readiness is left as it was, and engines are asked
 every 0.1 s. After a hold or an outage a version is not believed until it was asked for again.
@@ -23,11 +24,18 @@ _TIMEOUT = aiohttp.ClientTimeout(total=5, sock_connect=2)
 
 
 class Probes:
-    """`is_paused` and `now` (monotonic) are the gateway's."""
+    """`is_paused` and `now` (monotonic) are the gateway's. `adapters`: versions are LoRA adapters."""
 
     def __init__(
-        self, fleet: Fleet, http: aiohttp.ClientSession, *, is_paused: Callable[[], bool], now: Callable[[], float]
+        self,
+        fleet: Fleet,
+        http: aiohttp.ClientSession,
+        *,
+        is_paused: Callable[[], bool],
+        now: Callable[[], float],
+        adapters: bool = False,
     ) -> None:
+        self._adapters = adapters
         self._fleet, self._http, self._is_paused, self._now = fleet, http, is_paused, now
         self._running: dict[str, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
@@ -52,9 +60,12 @@ class Probes:
                 continue
 
     async def verify(self, engine: Engine, *, again: bool = False) -> str | None:
-        """The engine's version; asked for (≤ 2 s) when something may have changed it, or `again`."""
-        if again or not engine.trusted:
-            await asyncio.wait([self._start(engine)], timeout=_VERIFY_SEC)
+        """The engine's version; asked for (≤ 2 s a try) when something may have changed it, or `again`."""
+        if again:
+            engine.distrust()
+        for _ in range(2):  # a probe that was on its way already may have seen what was before
+            if not engine.trusted:
+                await asyncio.wait([self._start(engine)], timeout=_VERIFY_SEC)
         return engine.version
 
     async def ready_engine(
@@ -84,7 +95,7 @@ class Probes:
     def distrust(self) -> None:
         """Versions may have changed: ask before believing."""
         for engine in self._fleet.engines.values():
-            engine.trusted = False
+            engine.distrust()
         self.wake()
 
     def _start(self, engine: Engine) -> asyncio.Task[None]:
@@ -98,7 +109,7 @@ class Probes:
         return task
 
     async def _probe(self, engine: Engine) -> None:
-        engine.trusted = True  # unless distrusted again while this probe is on its way
+        doubts = engine.doubts
         try:
             async with self._http.get(f"{engine.url}/ready", timeout=_TIMEOUT) as response:
                 ready = response.status == 200
@@ -106,6 +117,9 @@ class Probes:
                 async with self._http.get(f"{engine.url}/model_info", timeout=_TIMEOUT) as response:
                     info = orjson.loads(await response.read())
                     engine.version = str(info["weight_version"])
+            if ready and self._adapters:
+                engine.adapters = await self._listed(engine)
+            engine.trusted = engine.doubts == doubts
             self._settle(engine, ready)
         except (aiohttp.ClientConnectorError, aiohttp.ServerDisconnectedError):
             self._settle(engine, ready=False)
@@ -114,6 +128,12 @@ class Probes:
             engine.failures += 1
             if engine.failures >= FAILURES_TO_EJECT:
                 self._settle(engine, ready=False)
+
+    async def _listed(self, engine: Engine) -> frozenset[str]:
+        """Adapters the engine lists: every model that has a parent."""
+        async with self._http.get(f"{engine.url}/v1/models", timeout=_TIMEOUT) as response:
+            cards = orjson.loads(await response.read())["data"]
+            return frozenset(str(card["id"]) for card in cards if card.get("parent"))
 
     def _settle(self, engine: Engine, ready: bool) -> None:
         if ready:

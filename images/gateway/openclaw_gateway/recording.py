@@ -55,6 +55,14 @@ def _recording_of_choice(choice: dict[str, Any], metadata: dict[str, Any], sampl
     return exact(choice.get("prompt_token_ids"), ids, [triple[0] for triple in triples], spans, sampling)
 
 
+def name_version(reply: dict[str, Any], version: str | None) -> None:
+    """Put the adapter that answered where the engine names its own weights, which are the base model's."""
+    for choice in reply["choices"]:
+        (choice.get("meta_info") or {}).pop("weight_versions", None)
+    reply["metadata"] = {**(reply.get("metadata") or {}), "weight_version": version}
+    reply["metadata"].pop("weight_versions", None)
+
+
 def strip_reply(reply: dict[str, Any], *, keep_logprobs: bool) -> None:
     """Cut out what the gateway asked for and the client did not."""
     reply.pop("sglext", None)

@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from openclaw_gateway import errors, fleet
+from openclaw_gateway import errors, fleet, forwarding
 from openclaw_gateway.fleet import Engine
 from openclaw_gateway.gate import Gate
 from openclaw_gateway.probes import Probes
@@ -24,8 +24,14 @@ _ENGINES_TRIED = 3
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5)
 """How long an engine may be silent is looked after with all requests at once (`exchanges`)."""
 _READ_BUFFER = 1 << 20
+_ADAPTER_LOST = b"LoRA adapter that has never been loaded"
+"""SGLang's words: it was restarted since it was last asked, and answers nothing with this adapter."""
 _LARGE_BODY = 1 << 20
 _REFUSES_WORK = 503
+
+
+class AdapterLostError(Exception):
+    """The engine does not have the adapter any more; the request did nothing."""
 
 
 def http_session() -> aiohttp.ClientSession:
@@ -47,7 +53,7 @@ async def _sent(_session: aiohttp.ClientSession, context: SimpleNamespace, _para
 
 
 class Upstream:
-    """`version` is the one the fleet serves, None while nobody said."""
+    """`version` is the one the fleet serves, None while nobody said. `adapters`: it is asked for by name."""
 
     def __init__(
         self,
@@ -56,8 +62,11 @@ class Upstream:
         probes: Probes,
         version: Callable[[], str | None],
         now: Callable[[], float],
+        *,
+        adapters: bool = False,
     ) -> None:
         self._http, self._gate, self._probes, self._version, self._now = http, gate, probes, version, now
+        self._adapters = adapters
 
     async def post(self, session: str, path: str, body: bytes) -> "Call":
         """Send `body` to `path` of the session's engine; the response has begun when this returns.
@@ -70,6 +79,10 @@ class Upstream:
             engine = await self._engine(session, failed)
             try:
                 call = await self._send(engine, path, body)
+            except AdapterLostError as error:
+                await self._probes.verify(engine, again=True)
+                if last:
+                    raise errors.bad_gateway("the engine lost the adapter of this version") from error
             except aiohttp.ClientConnectionError as error:
                 failed = engine
                 self._unreachable(engine, error)
@@ -110,6 +123,9 @@ class Upstream:
     async def _send(self, engine: Engine, path: str, body: bytes) -> "Call":
         departure = await self._gate.depart()
         call = Call(engine, engine.version, self._gate.pause.epoch, self._now)
+        if self._adapters and (asked_for := engine.answering(self._version())) is not None:
+            call.version, call.keeps_version = asked_for, True
+            body = forwarding.with_adapter(body, asked_for) if asked_for in engine.adapters else body
         # A large body is written in parts, so the first part's trace does not say that it is sent.
         large = len(body) > _LARGE_BODY
         try:
@@ -119,6 +135,8 @@ class Upstream:
                 headers={"Content-Type": "application/json", "Content-Length": str(len(body))},
                 trace_request_ctx=None if large else departure.sent,
             )
+            if call.keeps_version and call.status == 400 and _ADAPTER_LOST in await call.read():
+                raise AdapterLostError
         except BaseException:
             call.close()
             raise
@@ -133,9 +151,16 @@ class Call:
     def __init__(self, engine: Engine, version: str | None, epoch: int, now: Callable[[], float]) -> None:
         self.engine, self.version, self.epoch, self._now = engine, version, epoch, now
         """The engine's version, and the newest hold seen, when it was sent."""
+        self.keeps_version = False
+        """The request named its version: whatever the engine loads meanwhile, it ends with that one."""
         self.response: aiohttp.ClientResponse | None = None
         engine.in_flight += 1
         self._open = True
+
+    @property
+    def version_now(self) -> str | None:
+        """The version that samples the next token, as far as anybody knows."""
+        return self.version if self.keeps_version else self.engine.version
 
     @property
     def status(self) -> int:

@@ -90,12 +90,14 @@ class TrainingLoop:
         state.trainer_epoch, state.step = self._progress.epoch, self._progress.step
         await parts.announcer.claim(self._progress.epoch)
         await self._in_worker(parts.volume.sweep)
-        if newest is not None:
+        # After a change of lora.publish the newest version is of the other kind, which engines no longer load.
+        other_kind = newest is not None and newest.is_adapter != (parts.training.adapter is not None)
+        if newest is not None and not other_kind:
             await self._announce(newest)
             if newest.step > self._progress.step:
                 lost = {"resumed_step": self._progress.step, "published_step": newest.step}
                 log.warning("steps since the last checkpoint are lost (checkpoint.everySteps > 1)", extra=lost)
-        if self._progress.step > (newest.step if newest else 0):
+        if other_kind or self._progress.step > (newest.step if newest else 0):
             await self._publish()
         if self._progress.consumed:
             await self._ack(self._progress.consumed)
@@ -202,7 +204,12 @@ class TrainingLoop:
         number = progress.version + 1
         manifest = await self._in_worker(
             lambda: parts.volume.publish(
-                number, epoch=progress.epoch, step=progress.step, weights=parts.team.export(), base=parts.base
+                number,
+                epoch=progress.epoch,
+                step=progress.step,
+                weights=parts.team.export(),
+                base=parts.base,
+                lora=parts.training.adapter,
             )
         )
         self._progress = replace(progress, version=number)

@@ -73,8 +73,6 @@ def refuse_unsupported(training: PolicyTraining) -> None:
         raise ConfigError(f"policyTraining.engine {training.engine!r}: this trainer runs fsdp")
     if training.method != "binaryRl":
         raise ConfigError(f"policyTraining.method {training.method!r}: this trainer runs binaryRl")
-    if training.lora is not None and training.lora.publish != "merged":
-        raise ConfigError("policyTraining.lora.publish 'adapter': this trainer publishes merged weights")
 
 
 def torchrun(processes: int, nodes: int, environ: Mapping[str, str]) -> list[str]:

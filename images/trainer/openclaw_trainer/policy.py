@@ -1,4 +1,4 @@
-"""The model being trained: loaded from the base, optionally with LoRA, exported as the whole weights engines serve.
+"""The model being trained: loaded from the base, optionally with LoRA, exported as what engines load.
 
 Numbers: whatever is trained is kept in float32, so that small steps are not rounded away; with `dtype: bfloat16` the
 forward runs under autocast and frozen weights are kept in bfloat16. This module knows no loss and no file layout.
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from openclaw_core.config.policy_training import Lora, PolicyTraining
-from openclaw_trainer import sharding
+from openclaw_trainer import adapter, sharding
 from openclaw_trainer.world import World
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -25,7 +25,13 @@ class Policy:
     """A causal language model on one device, and the reference it started from."""
 
     def __init__(
-        self, model: nn.Module, *, dtype: torch.dtype, device: torch.device, lora: bool, reload: Callable[[], nn.Module]
+        self,
+        model: nn.Module,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        lora: Lora | None,
+        reload: Callable[[], nn.Module],
     ) -> None:
         self.model, self.dtype, self.device, self.lora = model, dtype, device, lora
         self._reload = reload
@@ -50,7 +56,11 @@ class Policy:
             return model.eval()
 
         lora = training.lora
-        return cls(read(lora), dtype=dtype, device=device, lora=lora is not None, reload=lambda: read(None))
+        return cls(read(lora), dtype=dtype, device=device, lora=lora, reload=lambda: read(None))
+
+    @property
+    def _publishes_adapter(self) -> bool:
+        return self.lora is not None and self.lora.publish == "adapter"
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """Parameters the optimizer moves, by name."""
@@ -58,13 +68,13 @@ class Policy:
 
     def keep_reference(self) -> None:
         """Load the base a second time as π_ref. LoRA needs none: its reference is its own base."""
-        if not self.lora:
+        if self.lora is None:
             self._reference = self._reload().requires_grad_(False)
 
     @contextlib.contextmanager
     def reference(self) -> Iterator[nn.Module]:
         """The model before training, for the KL term."""
-        if self.lora:
+        if self.lora is not None:
             with self.model.disable_adapter():  # type: ignore[operator]  # peft's, behind nn.Module
                 yield self.model
             return
@@ -78,20 +88,22 @@ class Policy:
 
     @torch.no_grad()
     def export(self) -> dict[str, Tensor]:
-        """The whole weights under the base model's own names, LoRA merged, in the served dtype, on the CPU.
+        """What engines load, in the served dtype, on the CPU. Collective where the policy is sharded."""
+        tensors = adapter.tensors(self.model) if self._publishes_adapter else self._merged()
+        return {name: tensor.to("cpu", self.dtype).contiguous() for name, tensor in tensors.items()}
+
+    def _merged(self) -> dict[str, Tensor]:
+        """The whole weights under the base model's own names, LoRA merged.
 
         W + (alpha / r) B A is added in float32 and rounded once. Tied output embeddings are left out, as
-        `save_pretrained` does. Collective where the policy is sharded.
+        `save_pretrained` does.
         """
         tensors = {name: sharding.whole(tensor) for name, tensor in self.model.state_dict().items()}
         for name, layer in _lora_layers(self.model):
             _merge(tensors, name, layer)
         if getattr(self.model, "config").tie_word_embeddings:  # noqa: B009  # nn.Module's type knows no config
             tensors = {name: tensor for name, tensor in tensors.items() if not name.endswith("lm_head.weight")}
-        return {
-            name.removeprefix(_PEFT_PREFIX): tensor.to("cpu", self.dtype).contiguous()
-            for name, tensor in tensors.items()
-        }
+        return {name.removeprefix(_PEFT_PREFIX): tensor for name, tensor in tensors.items()}
 
 
 def _with_lora(model: nn.Module, lora: Lora) -> nn.Module:
@@ -113,10 +125,10 @@ def _lora_layers(model: nn.Module) -> list[tuple[str, Any]]:
 
 def _merge(tensors: dict[str, Tensor], name: str, layer: Any) -> None:
     """Replace the base weight and the adapter of one layer by their sum, under the base model's name."""
-    adapter = layer.active_adapters[0]
+    active = layer.active_adapters[0]
     base_O_I = tensors.pop(f"{name}.base_layer.weight")
-    a_R_I = tensors.pop(f"{name}.lora_A.{adapter}.weight")
-    b_O_R = tensors.pop(f"{name}.lora_B.{adapter}.weight")
-    tensors[f"{name}.weight"] = base_O_I.float() + layer.scaling[adapter] * (b_O_R.float() @ a_R_I.float())
+    a_R_I = tensors.pop(f"{name}.lora_A.{active}.weight")
+    b_O_R = tensors.pop(f"{name}.lora_B.{active}.weight")
+    tensors[f"{name}.weight"] = base_O_I.float() + layer.scaling[active] * (b_O_R.float() @ a_R_I.float())
     if f"{name}.base_layer.bias" in tensors:
         tensors[f"{name}.bias"] = tensors.pop(f"{name}.base_layer.bias")

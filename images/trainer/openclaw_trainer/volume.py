@@ -18,7 +18,9 @@ from huggingface_hub import split_torch_state_dict_into_shards
 from safetensors.torch import save_file
 from torch import Tensor
 
+from openclaw_core.config.policy_training import Lora
 from openclaw_core.versions import MANIFEST_NAME, Manifest, ManifestFile
+from openclaw_trainer import adapter
 
 _VERSION = re.compile(r"^v(\d+)(?:\.tmp|\.gone)?$")
 _WEIGHTS = re.compile(r"\.(safetensors|bin|gguf|pt|pth|h5|msgpack|onnx)$|\.index\.json$")
@@ -49,11 +51,21 @@ class Volume:
                 return manifest
         return None
 
-    def publish(self, number: int, *, epoch: int, step: int, weights: Mapping[str, Tensor], base: Path) -> Manifest:
+    def publish(
+        self,
+        number: int,
+        *,
+        epoch: int,
+        step: int,
+        weights: Mapping[str, Tensor],
+        base: Path,
+        lora: Lora | None = None,
+    ) -> Manifest:
         """Write version `number` and rename it into place.
 
-        Config, tokenizer and chat template are those of `base`. StaleEpochError when the newest version was written
-        by a later trainer; FileExistsError when the number is taken.
+        `lora` None: `weights` are whole; config, tokenizer and chat template are those of `base`. Else they are the
+        adapter's. StaleEpochError when the newest version was written by a later trainer; FileExistsError when the
+        number is taken.
         """
         newest = self.newest()
         if newest is not None and newest.trainer_epoch > epoch:
@@ -63,7 +75,10 @@ class Volume:
             raise FileExistsError(f"{final} exists: version numbers are never reused")
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir(parents=True)
-        _write_model(scratch, weights, base)
+        if lora is not None:
+            adapter.write(scratch, weights, lora)
+        else:
+            _write_model(scratch, weights, base)
         manifest = Manifest(number=number, trainer_epoch=epoch, step=step, files=tuple(_entries(scratch)))
         (scratch / MANIFEST_NAME).write_text(manifest.model_dump_json())
         for file in scratch.iterdir():

@@ -1,12 +1,13 @@
 """HTTP client of the sync agents: one call per message of `wire.py`, every call bounded, no exception passes."""
 
+import contextlib
 from dataclasses import dataclass, field
 
 import aiohttp
 from pydantic import ValidationError
 
 from openclaw_core import names
-from openclaw_core.wire import AgentState, Prepare, Prepared, Sync, Synced
+from openclaw_core.wire import AgentState, Prepare, Prepared, Retain, Sync, Synced
 
 _STATE_TIMEOUT = aiohttp.ClientTimeout(total=3)
 _PREPARE_TIMEOUT = aiohttp.ClientTimeout(total=600, sock_connect=3)
@@ -49,6 +50,12 @@ class Agents:
             return (Synced.model_validate_json(reply), None) if status == 200 else (None, _refusal(status, reply))
         except _FAILURES as error:
             return None, _words(error)
+
+    async def retain(self, ip: str, versions: tuple[str, ...]) -> None:
+        """Say which adapters may stay. A lost word is repeated by the machine."""
+        body = Retain(versions=list(versions)).model_dump_json()
+        with contextlib.suppress(*_FAILURES):
+            await self._post(ip, "retain", body, _STATE_TIMEOUT)
 
     async def _post(self, ip: str, call: str, body: str, timeout: aiohttp.ClientTimeout) -> tuple[int, bytes]:
         headers = self._headers() | {"Content-Type": "application/json"}

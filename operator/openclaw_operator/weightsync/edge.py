@@ -28,11 +28,17 @@ from openclaw_operator.weightsync import model as m
 from openclaw_operator.weightsync.agents import Agents
 from openclaw_operator.weightsync.gateways import Gateways
 from openclaw_operator.weightsync.machine import Machine
+from openclaw_operator.weightsync.swap import SwapMachine
 from openclaw_operator.weightsync.view import view
 
 log = logging.getLogger(__name__)
 FIELD_MANAGER = "openclaw-weight-sync"
 _API_FAILURES = (KubeError, aiohttp.ClientError, TimeoutError, LeaseFormatError)
+
+
+def machine_for(training: Training) -> type[Machine]:
+    """How versions of this training are exchanged: under a hold, or side by side where they are adapters."""
+    return Machine if training.spec.policy_training.adapter is None else SwapMachine
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,7 @@ class SyncLoop:
     ) -> None:
         self._training = training
         self._kube, self._session, self._recorder, self._changed = kube, session, recorder, changed
-        self._machine = Machine(identity, asyncio.get_running_loop().time())
+        self._machine = machine_for(training)(identity, asyncio.get_running_loop().time())
         self._inbox: asyncio.Queue[m.Told] = asyncio.Queue()
         self._world: m.World | None = None
         self._tokens = Tokens()
@@ -67,6 +73,10 @@ class SyncLoop:
     @property
     def view(self) -> m.SyncView:
         return self._view
+
+    def fits(self, training: Training) -> bool:
+        """False when `lora.publish` changed since: versions are now exchanged in another way."""
+        return type(self._machine) is machine_for(training)
 
     def update(self, training: Training, world: m.World, tokens: Tokens) -> None:
         """What the reconcile saw; ignored by the machine when nothing differs."""
@@ -116,6 +126,9 @@ class SyncLoop:
                 self._inbox.put_nowait(m.PrepareEnded(uid, version, error))
             case m.SyncEngine():
                 self._inbox.put_nowait(await self._sync(action))
+            case m.RetainAdapters(uid, versions):
+                if ip := self._ip(uid):
+                    await self._agents().retain(ip, versions)
             case m.TellGateways():
                 await self._tell(action)
             case m.Announce(kind, reason, message):

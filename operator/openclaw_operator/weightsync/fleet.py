@@ -96,8 +96,9 @@ class Fleet:
         return agent.state.version if agent is not None and agent.state is not None else None
 
     def versions(self) -> set[str]:
-        """Versions some engine serves or is being told to load."""
+        """Versions some engine serves, holds as an adapter, or is being told to load."""
         loaded = {version for version in map(self.version, self._agents) if version}
+        loaded |= {name for agent in self._agents.values() if agent.state for name in agent.state.adapters}
         return loaded | {action.version for action in self.syncing.values()}
 
     def highest_epoch(self, now: float) -> int:

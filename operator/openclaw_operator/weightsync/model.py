@@ -27,6 +27,8 @@ FRESH_SEC = 15.0
 GIVEN_UP_SEC = 60.0
 """An engine that is neither Ready nor reachable for this long does not count as serving."""
 RETRY_READ_SEC = 0.5
+SWITCH_GRACE_SEC = 5.0
+"""After a switch of adapters gateways get this long to hear of it before the old one may be unloaded."""
 SOLO_RETRY_SEC = 5.0
 SOLO_RETRY_MAX_SEC = 120.0
 FAILED_HOLD_RETRY_SEC = 5.0
@@ -185,6 +187,14 @@ class SyncEngine:
 
 
 @dataclass(frozen=True)
+class RetainAdapters:
+    """Tell an engine which LoRA adapters may stay; answered by the next AgentSeen."""
+
+    uid: str
+    versions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class TellGateways:
     """Post to the internal port of every gateway; answered by GatewayAcked, or not at all."""
 
@@ -200,7 +210,17 @@ class Announce:
     message: str
 
 
-Action = ReadLease | WriteLease | WriteTarget | PollAgent | PrepareEngine | SyncEngine | TellGateways | Announce
+Action = (
+    ReadLease
+    | WriteLease
+    | WriteTarget
+    | PollAgent
+    | PrepareEngine
+    | SyncEngine
+    | RetainAdapters
+    | TellGateways
+    | Announce
+)
 
 
 # ---------------------------------------------------------------- reported
@@ -266,7 +286,7 @@ class Solo:
 
 @dataclass
 class HoldRun:
-    """The hold under way. Times are monotonic seconds."""
+    """The sync under way, with a hold or (`held` False) without one. Times are monotonic seconds."""
 
     epoch: int
     version: str
@@ -283,10 +303,11 @@ class HoldRun:
     results: dict[str, SyncEnded] = field(default_factory=dict)
     first_success_at: float | None = None
     release: WeightSyncState | None = None
+    held: bool = True
 
     def seconds(self, now: float) -> float:
-        """Length of the hold so far."""
-        return max(0.0, now - self.issued_at)
+        """Length of the hold so far; 0 without one."""
+        return max(0.0, now - self.issued_at) if self.held else 0.0
 
     def successes(self) -> Mapping[str, Synced]:
         """Engines that have the version, by pod uid."""

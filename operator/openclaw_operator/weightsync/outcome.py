@@ -29,7 +29,9 @@ def record(run: HoldRun, now: float, *, ours: bool) -> LastSync:
 
 def announcement(run: HoldRun, result: str, now: float) -> Announce:
     """The event that goes with the record."""
-    pause = f"submissions paused {run.seconds(now) * 1000:.0f} ms (epoch {run.epoch}{_parts(run, now)})"
+    pause = "no pause of submissions"
+    if run.held:
+        pause = f"submissions paused {run.seconds(now) * 1000:.0f} ms (epoch {run.epoch}{_parts(run, now)})"
     if run.successes():
         engines = f"{len(run.successes())}/{len(run.participants)} engines"
         return Announce("Normal", Reason.WEIGHT_SYNCED, f"weights {run.version} served by {engines}; {pause}")

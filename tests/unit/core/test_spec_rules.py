@@ -23,6 +23,8 @@ MINIMAL: dict[str, Any] = {"model": {"path": "base"}, "api": {"baseUrl": "http:/
         ({"rewardJudging": {"votes": 2}}, "votes must be odd"),
         ({"rewardJudging": {"votes": 3}}, "temperature above 0"),
         ({"policyTraining": {"engine": "megatron"}}, "megatron on cuda needs"),
+        ({"policyTraining": {"lora": {"publish": "adapter", "targets": ["q_proj"]}}}, "q_proj and v_proj together"),
+        ({"policyTraining": {"lora": {"publish": "adapter", "targets": ["up_proj"]}}}, "gate_proj with up_proj"),
         ({"environmentHosting": {"kind": "custom"}}, "custom needs spec.environmentHosting.image"),
         (
             {
@@ -36,6 +38,13 @@ MINIMAL: dict[str, Any] = {"model": {"path": "base"}, "api": {"baseUrl": "http:/
 def test_cross_field_mistake_names_the_fields(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         TrainingSpec.model_validate(MINIMAL | change)
+
+
+@pytest.mark.parametrize("targets", [["all-linear"], ["q_proj", "v_proj"], ["gate_proj", "down_proj"], ["o_proj"]])
+def test_layers_engines_can_join_are_accepted_for_adapters(targets: list[str]) -> None:
+    lora = {"publish": "adapter", "targets": targets}
+    spec = TrainingSpec.model_validate(MINIMAL | {"policyTraining": {"lora": lora}})
+    assert spec.policy_training.adapter is not None
 
 
 def test_unknown_key_is_refused_by_name() -> None:

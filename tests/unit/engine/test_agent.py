@@ -71,13 +71,19 @@ async def until(condition: Callable[[], Awaitable[bool]], seconds: float = 3.0) 
 
 @asynccontextmanager
 async def running(
-    tmp_path: Path, *, knobs: Knobs | None = None, in_flight: str = "retract", start: bool = True, **engine: Any
+    tmp_path: Path,
+    *,
+    knobs: Knobs | None = None,
+    in_flight: str = "retract",
+    start: bool = True,
+    kind: type[Agent] = Agent,
+    **engine: Any,
 ) -> AsyncIterator[Rig]:
     metrics = Metrics()
     async with FakeEngine(admin_key="admin", knobs=knobs, **engine) as fake, aiohttp.ClientSession() as session:
-        agent = Agent(
+        agent = kind(
             Sglang(session, fake.url, "admin"),
-            Volume(tmp_path),
+            Volume(tmp_path, adapters=kind is not Agent),
             base_location=str(tmp_path),
             in_flight=in_flight,
             target_file=tmp_path / "target.json",

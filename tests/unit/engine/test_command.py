@@ -3,6 +3,7 @@
 import pytest
 
 from openclaw_core.config.components import ConfigError, EngineConfig, engine_config
+from openclaw_core.config.policy_training import Lora
 from openclaw_core.config.spec import TrainingSpec
 from openclaw_engine import command
 
@@ -84,3 +85,35 @@ def test_environment_on_cuda_uses_the_real_kernels() -> None:
     environment = command.environment(config(device="cuda"), {"PYTHONPATH": "/app"})
     assert environment["PYTHONPATH"] == "/app"
     assert "SGLANG_USE_CPU_ENGINE" not in environment
+
+
+def adapter_config(device: str = "cpu", **lora: object) -> EngineConfig:
+    plain = config(device=device)
+    return plain.model_copy(update={"adapter": Lora.model_validate({"rank": 8, "publish": "adapter", **lora})})
+
+
+def test_adapters_are_served_with_the_rank_and_layers_that_are_trained() -> None:
+    words = command.arguments(adapter_config(), command.Weights("/m", "0-00000000"))
+    assert words[-15:] == [
+        *("--enable-lora", "--max-lora-rank", "8"),
+        *("--lora-target-modules", "down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"),
+        *("--max-loras-per-batch", "4"),
+        *("--lora-backend", "torch_native"),
+    ]
+    some = command.arguments(adapter_config("cuda", targets=["q_proj", "v_proj"]), command.Weights("/m", "0-00000000"))
+    assert some[-5:] == ["--lora-target-modules", "q_proj", "v_proj", "--max-loras-per-batch", "4"]
+
+
+def test_adapter_of_the_target_is_loaded_with_the_base() -> None:
+    weights = command.Weights("/m", "0-00000000", adapter=("7-0a1b2c3d", "/volume/v7"))
+    words = command.arguments(adapter_config(), weights)
+    assert words[words.index("--lora-paths") + 1] == "7-0a1b2c3d=/volume/v7"
+
+
+def test_model_whose_mlp_sglang_would_pad_is_refused_before_a_request_ends_the_server() -> None:
+    with pytest.raises(ConfigError, match=r"intermediate_size 176 .*lora\.targets"):
+        command.refuse_unservable(adapter_config(), {"intermediate_size": 176})
+    command.refuse_unservable(adapter_config(), {"intermediate_size": 192})
+    command.refuse_unservable(adapter_config(targets=["q_proj", "v_proj"]), {"intermediate_size": 176})
+    command.refuse_unservable(adapter_config("cuda"), {"intermediate_size": 176})
+    command.refuse_unservable(config(), {"intermediate_size": 176})

@@ -1,15 +1,17 @@
 """What SGLang loads first."""
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
 from openclaw_core.base_model import ModelMissingError
+from openclaw_core.config.policy_training import Lora
 from openclaw_core.versions import Target, WeightVersion
 from openclaw_engine.command import Weights
 from openclaw_engine.manifest import Volume
-from openclaw_engine.start import first_weights
+from openclaw_engine.start import base_with_adapter, first_weights
 from tests.fakes import weight_versions
 
 
@@ -70,3 +72,36 @@ async def test_base_that_never_comes_is_named(tmp_path: Path) -> None:
 async def test_hub_repository_is_not_waited_for(tmp_path: Path) -> None:
     hub = Weights("org/model", "0-00000000", "main")
     assert await first_weights(hub, Volume(tmp_path), tmp_path / "absent.json", ignore, wait_sec=0.05) == hub
+
+
+def adapter_files(rank: int = 4, *modules: str) -> dict[str, bytes]:
+    config = {"r": rank, "target_modules": list(modules) or ["q_proj", "v_proj"]}
+    return {"adapter_config.json": json.dumps(config).encode(), "adapter_model.safetensors": b"x"}
+
+
+async def _with_adapter(root: Path, files: dict[str, bytes], **lora: object) -> Weights:
+    version = weight_versions.write(root, 3, files)
+    wanted = Lora.model_validate({"rank": 4, "publish": "adapter", **lora})
+    return await base_with_adapter(base(root), Volume(root, adapters=True), point_at(root, version), wanted, ignore)
+
+
+async def test_adapter_of_the_target_comes_with_the_base(tmp_path: Path) -> None:
+    found = await _with_adapter(tmp_path, adapter_files())
+    assert found.location == str(tmp_path / "base") and found.version == "0-00000000"
+    assert found.adapter is not None and found.adapter[1] == str(tmp_path / "v3")
+
+
+@pytest.mark.parametrize(
+    ("files", "lora"),
+    [
+        (adapter_files(8), {}),
+        (adapter_files(4, "q_proj", "lm_head"), {}),
+        (adapter_files(), {"targets": ["q_proj"]}),
+        ({"model.safetensors": b"x"}, {}),
+    ],
+    ids=["rank", "layers", "fewer layers", "whole weights"],
+)
+async def test_adapter_sglang_would_end_over_is_left_out(
+    tmp_path: Path, files: dict[str, bytes], lora: dict[str, object]
+) -> None:
+    assert (await _with_adapter(tmp_path, files, **lora)).adapter is None

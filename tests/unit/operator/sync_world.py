@@ -129,9 +129,13 @@ class World:
 
     def start_operator(self) -> None:
         self._incarnation += 1
-        self.operator = Machine(f"op-{self._incarnation}", self.now)
+        self.operator = self.make(f"op-{self._incarnation}")
         self.tell(self._incarnation, self.seen())
         self._resync(self._incarnation)
+
+    def make(self, name: str) -> Machine:
+        """The machine under test."""
+        return Machine(name, self.now)
 
     def kill_operator(self, back_in: float) -> None:
         """Its open calls go on in the network; nobody hears their answers."""

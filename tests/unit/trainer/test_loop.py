@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from openclaw_core.config.policy_training import Checkpoint, PolicyTraining
+from openclaw_core.config.policy_training import Checkpoint, Lora, PolicyTraining
 from openclaw_core.versions import BASE, Manifest
 from openclaw_core.wire import AckSamples, Sample
 from openclaw_trainer import step as step_module
@@ -339,3 +339,24 @@ async def test_steps_since_the_last_checkpoint_are_reported_lost_and_numbers_go_
     assert (await site.announced()).startswith("4-")
     assert "steps since the last checkpoint are lost" in caplog.text
     assert set(store.trained) == set(range(16))
+
+
+@pytest.mark.parametrize(("before", "after"), [("merged", "adapter"), ("adapter", "merged")])
+async def test_change_of_what_is_published_republishes_the_present_policy_in_the_new_kind(
+    site: Site, store: SampleStore, before: str, after: str
+) -> None:
+    def publishing(kind: str) -> PolicyTraining:
+        return site.training.model_copy(update={"lora": Lora(rank=4, alpha=8, publish=kind)})
+
+    site.training = publishing(before)
+    store.add(site.samples(4))
+    async with site.trainer() as loop:
+        await loop.start()
+        await loop.one_batch()
+    site.training = publishing(after)
+    async with site.trainer() as loop:
+        await loop.start()
+    newest = Volume(site.root).newest()
+    assert newest is not None and (newest.number, newest.step) == (2, 1)
+    assert newest.is_adapter == (after == "adapter")
+    assert await site.announced() == str(newest.version())

@@ -1,0 +1,149 @@
+"""Versions that are LoRA adapters: no hold, no pause, whatever happens; old ones go when gateways have moved on."""
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from openclaw_core.wire import AgentState
+from openclaw_operator.training import parse
+from openclaw_operator.weightsync import model as m
+from openclaw_operator.weightsync.edge import machine_for
+from openclaw_operator.weightsync.machine import Machine
+from openclaw_operator.weightsync.model import Phase
+from openclaw_operator.weightsync.swap import SwapMachine
+from tests.unit.operator import trainings
+from tests.unit.operator.sync_world import World, version
+from tests.unit.operator.test_weightsync_machine import NEW, OLD, Driver, of, only
+from tests.unit.operator.test_weightsync_schedules import FAULTS_END, Fault, faults, finish, inject
+
+
+class SwapDriver(Driver):
+    """A swap machine; engines say which adapters they hold."""
+
+    def __init__(self, engines: int = 2, **lease: object) -> None:
+        super().__init__(engines, **lease)
+        self.machine = SwapMachine("me", 0.0)
+
+    def holding(self, uid: str, loaded: str, *adapters: str) -> list[m.Action]:
+        state = AgentState(
+            version=loaded,
+            target=None,
+            ready=True,
+            paused=False,
+            highest_epoch=7,
+            phase="serving",
+            adapters=list(adapters),
+        )
+        return self.tell(m.AgentSeen(uid, state))
+
+    def to_loading(self) -> list[m.SyncEngine]:
+        """From a settled state to the loads of NEW on every engine."""
+        self.publish(5)
+        actions: list[m.Action] = []
+        for pod in self.engines:
+            actions = self.tell(m.PrepareEnded(pod.uid, NEW, None))
+        assert of(actions, m.WriteTarget) == [m.WriteTarget(NEW)]
+        actions = self.tell(m.TargetWritten(NEW))
+        assert of(actions, m.WriteLease) == []
+        return of(actions, m.SyncEngine)
+
+
+def test_prepared_engines_load_at_once_and_the_lease_is_not_held() -> None:
+    driver = SwapDriver()
+    driver.settle()
+    loads = driver.to_loading()
+    assert [(load.uid, load.epoch, load.version, load.deadline_sec) for load in loads] == [
+        ("e0", 8, NEW, 25.0),
+        ("e1", 8, NEW, 25.0),
+    ]
+
+
+def test_gateways_are_told_and_the_lease_written_when_every_engine_has_it() -> None:
+    driver = SwapDriver()
+    driver.settle()
+    driver.to_loading()
+    assert of(driver.synced("e0"), m.WriteLease) == []
+    actions = driver.synced("e1")
+    told, write = only(actions, m.TellGateways), only(actions, m.WriteLease)
+    assert (told.paused.epoch, told.paused.lease_sec, told.paused.serving_version) == (8, 0.0, NEW)
+    assert (write.state.hold, write.state.epoch, write.state.serving_version) == (None, 8, NEW)
+    announced = only(driver.lease(write.state), m.Announce)
+    assert announced.message == f"weights {NEW} served by 2/2 engines; no pause of submissions"
+    assert driver.machine.last_sync is not None
+    assert (driver.machine.last_sync.pause_ms, driver.machine.last_sync.result) == (0.0, "Succeeded")
+
+
+def test_adapter_that_no_engine_takes_leaves_the_old_one_serving_and_is_tried_again_later() -> None:
+    driver = SwapDriver(1)
+    driver.settle()
+    driver.to_loading()
+    write = only(driver.synced("e0", ok=False), m.WriteLease)
+    assert (write.state.hold, write.state.serving_version, write.state.attempt) == (None, OLD, 1)
+    assert write.state.not_before is not None
+
+
+def test_old_adapters_are_given_up_once_gateways_had_time_to_hear_of_the_switch() -> None:
+    driver = SwapDriver(1)
+    driver.settle()
+    driver.to_loading()
+    driver.lease(only(driver.synced("e0"), m.WriteLease).state)
+    assert of(driver.holding("e0", NEW, OLD, NEW), m.RetainAdapters) == []
+    driver.now += m.SWITCH_GRACE_SEC
+    assert of(driver.holding("e0", NEW, OLD, NEW), m.RetainAdapters) == [m.RetainAdapters("e0", (NEW,))]
+    assert of(driver.holding("e0", NEW, OLD, NEW), m.RetainAdapters) == [], "asked a moment ago"
+    driver.now += m.POLL_IDLE_SEC
+    assert len(of(driver.holding("e0", NEW, OLD, NEW), m.RetainAdapters)) == 1, "the word may have been lost"
+    driver.now += m.POLL_IDLE_SEC
+    assert of(driver.holding("e0", NEW, NEW), m.RetainAdapters) == []
+
+
+def test_adapter_an_engine_still_holds_is_not_released_to_the_trainer() -> None:
+    driver = SwapDriver(1, serving=str(version(4)))
+    driver.settle()
+    driver.holding("e0", OLD, "3-abcdef01", OLD)
+    assert 3 in {int(text.split("-")[0]) for text in driver.machine.fleet.versions()}
+
+
+def test_training_decides_which_machine_runs() -> None:
+    merged = parse(trainings.body())
+    assert machine_for(merged) is Machine
+    lora = {"policyTraining": {"lora": {"rank": 8, "publish": "adapter"}}}
+    assert machine_for(parse(trainings.body(**lora))) is SwapMachine
+
+
+class SwapWorld(World):
+    """The world with agents that keep adapters, and a check that nothing is ever held."""
+
+    retained = 0
+
+    def make(self, name: str) -> Machine:
+        return SwapMachine(name, self.now)
+
+    def _perform(self, incarnation: int, action: m.Action) -> None:
+        if isinstance(action, m.RetainAdapters):
+            self.retained += 1
+        if isinstance(action, m.WriteLease):
+            assert action.state.hold is None, "a swap of adapters holds nothing"
+        if isinstance(action, m.TellGateways):
+            assert action.paused.lease_sec == 0, "a swap of adapters pauses nothing"
+        super()._perform(incarnation, action)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(
+    seed=st.integers(0, 2**32),
+    engines=st.integers(1, 4),
+    gateways=st.integers(0, 3),
+    publishes=st.lists(st.floats(0.0, FAULTS_END), max_size=8),
+    schedule=st.lists(faults, max_size=10),
+)
+def test_swaps_under_any_schedule_hold_nothing_and_end_at_the_newest_version(
+    seed: int, engines: int, gateways: int, publishes: list[float], schedule: list[Fault]
+) -> None:
+    world = SwapWorld(seed, engines, gateways)
+    for fault in schedule:
+        world.at(fault.at, lambda fault=fault: inject(world, fault))
+    last = finish(world, publishes)
+    assert world.lease.serving_version == version(last)
+    assert {agent.version for agent in world.agents.values()} == {version(last)}
+    assert all(gateway.refusals == {} for gateway in world.gateways)
+    assert isinstance(world.operator, SwapMachine) and world.operator.phase == Phase.IDLE
