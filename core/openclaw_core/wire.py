@@ -199,6 +199,8 @@ class Stats(Message):
     """Refusals since the process started: paused, staleness_bound, queue_full, …"""
     scores: dict[str, int] = {}
     """Scored turns by score: "-1", "0", "1"."""
+    trainer_epoch: int = 0
+    """Highest epoch a trainer came with; older ones are refused."""
 
 
 # ---------------------------------------------------------------- experience store: export and erasure

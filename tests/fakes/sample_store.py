@@ -52,6 +52,9 @@ class SampleStore:
         except ValidationError as error:
             return _error(400, str(error))
 
+    async def stats(self, _: web.Request) -> web.Response:
+        return _reply(wire.Stats(trainer_epoch=self.epoch))
+
     def _verbs(self) -> dict[str, Callable[[bytes], Awaitable[web.Response]]]:
         return {
             "lease": self._lease,
@@ -108,7 +111,8 @@ class SampleStore:
 async def serving(store: SampleStore) -> AsyncIterator[str]:
     """Serve `store` on a free port; yields the base URL."""
     application = web.Application()
-    application.add_routes([web.post("/internal/samples/{verb}", store.handle)])
+    routes = [web.post("/internal/samples/{verb}", store.handle), web.get("/internal/stats", store.stats)]
+    application.add_routes(routes)
     server = TestServer(application)
     await server.start_server()
     try:

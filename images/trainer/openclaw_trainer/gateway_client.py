@@ -1,4 +1,4 @@
-"""The trainer's side of the experience store: five calls on the gateway's internal port.
+"""The trainer's side of the experience store: calls on the gateway's internal port.
 
 A gateway that is away for a moment is waited for, with backoff and a bound; one that says this trainer is old (409)
 is believed at once. Nothing here knows what a sample is good for.
@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import aiohttp
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from openclaw_core.wire import (
     Accepted,
@@ -21,6 +21,7 @@ from openclaw_core.wire import (
     LeaseSamples,
     Message,
     ReleaseSamples,
+    Stats,
 )
 from openclaw_trainer.volume import StaleEpochError
 
@@ -29,6 +30,7 @@ Reply = TypeVar("Reply", bound=BaseModel)
 
 PATIENCE_SEC = 600.0
 """How long a gateway may be away before the trainer gives up (and is started again)."""
+_ASK_TIMEOUT = aiohttp.ClientTimeout(total=10.0, sock_connect=5.0)
 _SLOWEST_RETRY_SEC = 5.0
 _TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 
@@ -53,6 +55,20 @@ class GatewayClient:
     ) -> None:
         if self._session is not None:
             await self._session.close()
+
+    async def newest_epoch(self) -> int:
+        """Highest trainer epoch the store has seen; 0 when the gateway is away or too old to say.
+
+        Asked at start, while volume and Lease may be new and the store is not. A gateway that is away is not waited
+        for: should its store know a higher epoch, the first call with ours is refused, and the next start asks again.
+        """
+        try:
+            async with self._opened().get(f"{self._url}/internal/stats", timeout=_ASK_TIMEOUT) as response:
+                response.raise_for_status()
+                return Stats.model_validate_json(await response.read()).trainer_epoch
+        except (aiohttp.ClientError, TimeoutError, ValidationError) as error:
+            log.warning("the store's trainer epoch is unknown", extra={"error": str(error)})
+            return 0
 
     async def lease(self, request: LeaseSamples) -> LeasedSamples:
         """Long poll for one batch; empty when none came together within `wait_sec`."""
@@ -86,13 +102,16 @@ class GatewayClient:
             await asyncio.sleep(delay)
             delay = min(2 * delay, _SLOWEST_RETRY_SEC)
 
-    async def _post(self, verb: str, request: Message, reply: type[Reply], wait_sec: float) -> Reply:
+    def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             raise RuntimeError("GatewayClient is used outside its `async with` block")
+        return self._session
+
+    async def _post(self, verb: str, request: Message, reply: type[Reply], wait_sec: float) -> Reply:
         timeout = aiohttp.ClientTimeout(total=wait_sec + 30.0, sock_connect=5.0)
         body = request.model_dump(mode="json")
         url = f"{self._url}/internal/samples/{verb}"
-        async with self._session.post(url, json=body, timeout=timeout) as response:
+        async with self._opened().post(url, json=body, timeout=timeout) as response:
             if response.status >= 400:
                 text = (await response.text())[:300]
                 raise aiohttp.ClientResponseError(

@@ -80,7 +80,8 @@ class TrainingLoop:
         parts, state = self._parts, self._parts.state.numbers
         restored = await self._in_worker(self._restored)
         announced, newest = await parts.announcer.read(), parts.volume.newest()
-        epochs = (restored.epoch, announced.trainer_epoch, newest.trainer_epoch if newest else 0)
+        stored = await parts.gateway.newest_epoch()
+        epochs = (restored.epoch, announced.trainer_epoch, newest.trainer_epoch if newest else 0, stored)
         numbers = (
             restored.version,
             announced.version.number if announced.version else 0,

@@ -26,21 +26,25 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from openclaw_core import kube, logs, names, tasks
+from openclaw_core.base_model import ModelMissingError
 from openclaw_core.config.components import ConfigError, TrainerConfig
 from openclaw_core.config.policy_training import PolicyTraining
 from openclaw_trainer import base_model, state_server
-from openclaw_trainer.announce import Announcer, FileAnnouncer, LeaseAnnouncer
+from openclaw_trainer.announce import AnnounceError, Announcer, FileAnnouncer, LeaseAnnouncer
 from openclaw_trainer.checkpoint import Checkpoints
-from openclaw_trainer.gateway_client import GatewayClient
+from openclaw_trainer.gateway_client import GatewayClient, GatewayError
 from openclaw_trainer.loop import Parts, TrainingLoop
 from openclaw_trainer.policy import Policy
+from openclaw_trainer.snapshot import CheckpointMismatchError
 from openclaw_trainer.state import State
 from openclaw_trainer.step import Learner
 from openclaw_trainer.team import Team, follow
-from openclaw_trainer.volume import Volume
+from openclaw_trainer.volume import StaleEpochError, Volume
 from openclaw_trainer.world import World
 
 log = logging.getLogger(__name__)
+EXPECTED = (ConfigError, ModelMissingError, CheckpointMismatchError, StaleEpochError, GatewayError, AnnounceError)
+"""Ends that say in one sentence what is wrong."""
 
 
 def main() -> None:
@@ -64,7 +68,12 @@ def main() -> None:
     token = os.environ.get(names.ENV_GATEWAY_TOKEN)
     if not token:
         raise ConfigError(f"environment variable {names.ENV_GATEWAY_TOKEN} is empty: the gateway would refuse us")
-    asyncio.run(run(config, token, world))
+    try:
+        asyncio.run(run(config, token, world))
+    except EXPECTED as error:
+        # The container's last words, which the operator shows: one line instead of a traceback.
+        log.error("the trainer ends: %s", error)
+        raise SystemExit(1) from None
 
 
 def refuse_unsupported(training: PolicyTraining) -> None:

@@ -4,6 +4,7 @@ Tensors are whole and on the CPU, so a run may resume with another number of pro
 they are the base model's.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ Snapshot = dict[str, Any]
 
 
 class CheckpointMismatchError(RuntimeError):
-    """The checkpoint does not fit the configured model."""
+    """The checkpoint does not fit the configured model: lora or model.path was changed."""
 
 
 def take(policy: Policy, optimizer: torch.optim.Optimizer) -> Snapshot:
@@ -37,8 +38,7 @@ def take(policy: Policy, optimizer: torch.optim.Optimizer) -> Snapshot:
 def put_back(policy: Policy, optimizer: torch.optim.Optimizer, saved: Snapshot) -> None:
     """The inverse; learning rate and betas stay those of the configuration. CheckpointMismatchError."""
     parameters = policy.trainable()
-    if set(parameters) != set(saved["parameters"]):
-        raise CheckpointMismatchError("the checkpoint trains other parameters than this configuration (lora changed?)")
+    _refuse_other_shapes(parameters, saved["parameters"])
     for name, parameter in parameters.items():
         sharding.put(parameter, saved["parameters"][name])
     for name, state in saved["optimizer"].items():
@@ -47,6 +47,22 @@ def put_back(policy: Policy, optimizer: torch.optim.Optimizer, saved: Snapshot) 
     torch.set_rng_state(saved["rng"])
     if saved["cuda_rng"] is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(saved["cuda_rng"])
+
+
+def _refuse_other_shapes(ours: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+    """CheckpointMismatchError naming the first parameter that differs, and what to do."""
+    for name in sorted({*ours, *saved}):
+        here, there = ours.get(name), saved.get(name)
+        if here is None or there is None or here.shape != there.shape:
+            raise CheckpointMismatchError(
+                f"{name} is {_shape(there)} in the newest checkpoint and {_shape(here)} by the spec: set "
+                "spec.policyTraining.lora (or spec.model) back to what the checkpoint was made with, or delete the "
+                "directory checkpoints/ on the weights volume to begin again from the base model"
+            )
+
+
+def _shape(tensor: Tensor | None) -> str:
+    return "absent" if tensor is None else "×".join(map(str, tensor.shape))
 
 
 def _kept(value: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from openclaw_core.config.policy_training import PolicyTraining
+from openclaw_core.config.policy_training import Lora, PolicyTraining
 from openclaw_trainer.advantage import RunningMean
 from openclaw_trainer.checkpoint import Checkpoints, Progress
 from openclaw_trainer.policy import Policy
@@ -83,8 +83,21 @@ def test_checkpoint_of_another_configuration_is_refused(
     tmp_path: Path, base: Path, training: PolicyTraining, lora: PolicyTraining
 ) -> None:
     Checkpoints(tmp_path, keep=1).save(_learner(base, lora).snapshot(), Progress(step=1))
-    with pytest.raises(CheckpointMismatchError, match="lora"):
+    with pytest.raises(
+        CheckpointMismatchError, match=r"lora_A.* and absent by the spec: set spec\.policyTraining\.lora"
+    ):
         _resume(Checkpoints(tmp_path, keep=1), _learner(base, training))
+
+
+def test_checkpoint_of_another_rank_is_refused_with_both_shapes_and_changes_nothing(
+    tmp_path: Path, base: Path, lora: PolicyTraining
+) -> None:
+    Checkpoints(tmp_path, keep=1).save(_learner(base, lora).snapshot(), Progress(step=1))
+    other = _learner(base, lora.model_copy(update={"lora": Lora(rank=2, alpha=8)}))
+    before = {name: parameter.detach().clone() for name, parameter in other.policy.trainable().items()}
+    with pytest.raises(CheckpointMismatchError, match=r"is 4×48 in the newest checkpoint and 2×48 .*delete"):
+        _resume(Checkpoints(tmp_path, keep=1), other)
+    assert all(torch.equal(before[name], parameter) for name, parameter in other.policy.trainable().items())
 
 
 def test_start_without_a_checkpoint_finds_none(tmp_path: Path) -> None:

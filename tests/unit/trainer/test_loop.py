@@ -360,3 +360,21 @@ async def test_change_of_what_is_published_republishes_the_present_policy_in_the
     assert newest is not None and (newest.number, newest.step) == (2, 1)
     assert newest.is_adapter == (after == "adapter")
     assert await site.announced() == str(newest.version())
+
+
+async def test_trainer_on_a_new_volume_goes_on_where_the_store_left_off(site: Site, store: SampleStore) -> None:
+    """Volume and Lease are gone, the store is not: it refuses every epoch up to the one it knows."""
+    store.epoch = 7
+    store.add(site.samples(4))
+    async with site.trainer() as loop:
+        await loop.start()
+        assert _state(loop).trainer_epoch == 8
+        await loop.one_batch()
+    assert set(store.trained) == set(range(4))
+
+
+async def test_start_waits_for_no_gateway_to_learn_its_epoch(site: Site, store: SampleStore) -> None:
+    site.url = "http://127.0.0.1:9"
+    async with site.trainer() as loop:
+        await loop.start()
+        assert _state(loop).trainer_epoch == 1

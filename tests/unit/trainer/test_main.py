@@ -7,6 +7,7 @@ from unittest.mock import AsyncMock
 
 import aiohttp
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from openclaw_core.config.components import ConfigError, TrainerConfig
@@ -15,6 +16,7 @@ from openclaw_core.config.policy_training import PolicyTraining
 from openclaw_core.config.queue_and_storage import Logging
 from openclaw_core.wire import TrainerState
 from openclaw_trainer import base_model, main, state_server
+from openclaw_trainer.snapshot import CheckpointMismatchError
 from openclaw_trainer.state import State
 from openclaw_trainer.world import World
 from tests.fakes.sample_store import TOKEN, SampleStore, serving
@@ -133,14 +135,43 @@ async def test_failure_is_kept_in_the_state_and_raised(
     assert state.snapshot().phase == "failed" and "no model at" in (state.snapshot().error or "")
 
 
+class Replacing(SampleStore):
+    """Another trainer comes right after this one asked for the epoch."""
+
+    async def stats(self, request: web.Request) -> web.Response:
+        answer = await super().stats(request)
+        self.epoch = 9
+        return answer
+
+
 async def test_trainer_started_from_its_configuration_reaches_the_gateway(
     tmp_path: Path, base: Path, training: PolicyTraining, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENCLAW_KUBERNETES", "off")
     monkeypatch.setenv("OPENCLAW_WEIGHTS_DIR", str(tmp_path))
-    store, state = SampleStore(), State()
+    store, state = Replacing(), State()
     store.epoch = 5
     async with serving(store) as url:
         with pytest.raises(RuntimeError, match="older trainer epoch"):
             await main.train(_config(training, str(base), url), TOKEN, state, World())
-    assert store.calls["lease"] == 1 and state.snapshot().trainer_epoch == 1
+    assert store.calls["lease"] == 1 and state.snapshot().trainer_epoch == 6
+
+
+def test_expected_end_is_told_in_one_line_and_fails(
+    tmp_path: Path, training: PolicyTraining, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The container's last line is what the operator shows of a trainer that keeps ending."""
+
+    async def mismatched(*_: object) -> None:
+        raise CheckpointMismatchError("q_proj is 8×32 in the newest checkpoint and 4×32 by the spec")
+
+    file = tmp_path / "config.json"
+    file.write_text(_config(training).model_dump_json(by_alias=True))
+    monkeypatch.setenv("OPENCLAW_CONFIG", str(file))
+    monkeypatch.setenv("OPENCLAW_GATEWAY_TOKEN", TOKEN)
+    monkeypatch.setattr("openclaw_core.logs.configure", lambda *_: None)
+    monkeypatch.setattr(main, "run", mismatched)
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert end.value.code == 1
+    assert caplog.messages[-1].startswith("the trainer ends: q_proj is 8×32")

@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from openclaw_core import wire
 from openclaw_gateway.store.schema import LIVE, State, turns
-from openclaw_gateway.store.transaction import RECORDED, SERVED, TRAINED, Policy, Transaction, read
+from openclaw_gateway.store.transaction import RECORDED, SERVED, TRAINED, TRAINER_EPOCH, Policy, Transaction, read
 from openclaw_gateway.store.turns import backlog, room
 
 
@@ -37,6 +37,7 @@ def stats(tx: Transaction, policy: Policy, refused: Mapping[str, int]) -> wire.S
         capacity=room(backlog(tx), policy),
         refused=dict(refused),
         scores=_named(counters, "score:"),
+        trainer_epoch=counters.get(TRAINER_EPOCH, 0),
     )
 
 
