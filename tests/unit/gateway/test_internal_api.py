@@ -166,3 +166,14 @@ async def test_blocked_submission_gets_the_next_free_place():
         ack = wire.AckSamples(trainer_epoch=1, ids=[sample.id], version="1-0a1b2c3d")
         await gateway.internal("/internal/samples/ack", ack)
         assert (await asyncio.wait_for(blocked, 2.0))[0] == 200
+
+
+async def test_stats_say_which_trainer_epoch_is_the_newest():
+    async with FakeEngine() as engine, running(engine) as gateway:
+        assert (await gateway.stats()).trainer_epoch == 0
+        await gateway.lease(1, epoch=5)
+        assert (await gateway.stats()).trainer_epoch == 5
+        status, _ = await gateway.internal(
+            "/internal/samples/ack", {"trainer_epoch": 4, "ids": [], "version": "1-0a1b2c3d"}
+        )
+        assert status == 409 and (await gateway.stats()).trainer_epoch == 5

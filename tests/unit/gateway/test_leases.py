@@ -191,14 +191,3 @@ def test_extended_samples_stay_leased(stored):
     assert store.run(lambda tx: samples.extend(tx, request)) == ids
     store.now += 8
     assert store.lease_samples(1) is None
-
-
-async def test_stats_say_which_trainer_epoch_is_the_newest():
-    async with FakeEngine() as engine, running(engine) as gateway:
-        assert (await gateway.stats()).trainer_epoch == 0
-        await gateway.lease(1, epoch=5)
-        assert (await gateway.stats()).trainer_epoch == 5
-        status, _ = await gateway.internal(
-            "/internal/samples/ack", {"trainer_epoch": 4, "ids": [], "version": "1-0a1b2c3d"}
-        )
-        assert status == 409 and (await gateway.stats()).trainer_epoch == 5

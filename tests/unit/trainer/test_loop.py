@@ -373,7 +373,7 @@ async def test_trainer_on_a_new_volume_goes_on_where_the_store_left_off(site: Si
     assert set(store.trained) == set(range(4))
 
 
-async def test_start_waits_for_no_gateway_to_learn_its_epoch(site: Site, store: SampleStore) -> None:
+async def test_start_waits_for_no_gateway_to_learn_its_epoch(site: Site) -> None:
     site.url = "http://127.0.0.1:9"
     async with site.trainer() as loop:
         await loop.start()

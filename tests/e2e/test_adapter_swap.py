@@ -1,0 +1,109 @@
+"""The whole loop with LoRA adapters: users talk all the time, versions change under them, and nobody is refused.
+
+One training for all rows; they run in order. About three minutes.
+"""
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from openclaw_core import kube, names
+from openclaw_core.versions import WeightVersion
+from tests.e2e.running_training import RunningTraining, running_training, until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+
+LORA = {"rank": 8, "alpha": 16, "publish": "adapter"}
+SWAPS = 4
+LIMIT = 5e-5
+"""Largest mean difference of a token's logprob between engine and trainer; float32 on both sides."""
+_READ_SPANS = f"""
+import json, sqlite3
+store = sqlite3.connect("file:{names.EXPERIENCE_DIR}/experience.db?mode=ro", uri=True, timeout=10)
+print(json.dumps([json.loads(row[0]) for row in store.execute("select spans from contents where spans is not null")]))
+"""
+_READ_ADAPTERS = (
+    "import urllib.request as u; "
+    f"print(u.urlopen('http://127.0.0.1:{names.PORT_SGLANG}/openclaw/adapters', timeout=10).read().decode())"
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def training() -> AsyncIterator[RunningTraining]:
+    learning = {"lora": LORA, "learningRate": 1e-4}
+    async with running_training("openclaw-adapters", policyTraining=learning) as found:
+        yield found
+
+
+async def _adapters(training: RunningTraining) -> dict[str, int]:
+    """What SGLang holds, and how many requests use each."""
+    pod = await training.pod(names.ENGINE)
+    text = await training.cluster.run_kubectl(
+        "-n", training.namespace, "exec", pod.name, "--", "python3", "-c", _READ_ADAPTERS, timeout_sec=60
+    )
+    found: dict[str, int] = json.loads(text.splitlines()[-1])
+    return found
+
+
+async def test_versions_are_swapped_without_a_hold_and_without_a_refusal(training: RunningTraining) -> None:
+    first = training.history.served_number()
+    trained = (await training.stats()).trained
+
+    async def missing() -> str | None:
+        served = training.history.served_number()
+        return None if served >= first + SWAPS else f"served v{served}, began at v{first}"
+
+    await until(f"{SWAPS} more versions", 240, missing)
+    stats = await training.stats()
+    assert stats.trained > trained
+    assert training.history.holds == []
+    assert stats.refused.get("paused", 0) == 0
+    assert stats.dropped.get("upstream_error", 0) == 0
+    assert training.history.faults() == []
+
+
+async def test_every_turn_was_sampled_by_one_version(training: RunningTraining) -> None:
+    turns = json.loads(await training._python_in(names.GATEWAY, _READ_SPANS))
+    assert len(turns) > 10
+    assert {len(spans) for spans in turns} == {1}
+    assert len({spans[0]["version"] for spans in turns}) >= SWAPS
+
+
+async def test_engine_and_trainer_agree_on_the_adapters_logprobs(training: RunningTraining) -> None:
+    updates = (await training.trainer_state()).updates
+    fresh = [update.logprob_abs_diff_fresh for update in updates if update.logprob_abs_diff_fresh is not None]
+    assert fresh and max(fresh) < LIMIT, fresh
+
+
+async def test_version_directory_holds_the_adapter_alone(training: RunningTraining) -> None:
+    number = training.history.announced_number()
+    script = (
+        f"import json, pathlib; root = pathlib.Path({names.WEIGHTS_DIR!r}); "
+        "newest = max(int(p.name[1:]) for p in root.glob('v*') if p.name[1:].isdigit()); "
+        "print(json.dumps([newest, sorted(p.name for p in (root / f'v{newest}').iterdir())]))"
+    )
+    newest, files = json.loads(await training._python_in(names.TRAINER, script))
+    assert newest >= number
+    assert files == ["adapter_config.json", "adapter_model.safetensors", "manifest.json"]
+
+
+async def test_old_adapters_leave_the_engine(training: RunningTraining) -> None:
+    async def missing() -> str | None:
+        held = await _adapters(training)
+        return None if held and len(held) <= 4 else f"SGLang holds {held}"
+
+    await until("few adapters in the engine", 60, missing)
+    assert len(training.history.served) > 4
+
+
+async def test_engine_that_is_killed_comes_back_with_the_serving_adapter(training: RunningTraining) -> None:
+    before = await training.pod(names.ENGINE)
+    await training.objects.delete(kube.path("v1", "pods", training.namespace, before.name), uid=before.uid)
+    await training.is_back(names.ENGINE, before, within_sec=180)
+    held = [WeightVersion.parse(name).number for name in await _adapters(training)]
+    assert held and max(held) >= 1
+    await training.goes_on(within_sec=150)
+    assert training.history.holds == []
+    assert (await training.stats()).refused.get("paused", 0) == 0
