@@ -61,7 +61,8 @@ class Watchdog:
         found = {}
         for namespace in self._namespaces or (None,):
             collection = kinds.TRAINING.collection(namespace)
-            for item in (await self._kube.list(collection, metadata_only=True))["items"]:
+            # An empty list of metadata has null for its items.
+            for item in (await self._kube.list(collection, metadata_only=True))["items"] or []:
                 metadata = item["metadata"]
                 found[Key(metadata["namespace"], metadata["name"])] = metadata["resourceVersion"]
         return found

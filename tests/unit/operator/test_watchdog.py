@@ -62,6 +62,13 @@ async def test_api_server_that_does_not_answer_proves_nothing() -> None:
 
 
 @pytest.mark.looptime
+async def test_cluster_without_trainings_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    kube = MemoryKube()
+    monkeypatch.setattr(kube, "_get", lambda *_: {"items": None, "metadata": {"resourceVersion": "0"}})
+    await watched(Watchdog(kube), 3)
+
+
+@pytest.mark.looptime
 async def test_deleted_training_is_forgotten() -> None:
     kube, version = cluster()
     dog = Watchdog(kube, ("lab",))
