@@ -54,6 +54,10 @@ class WeightSyncState(BaseModel):
     """Version numbers the trainer may delete from the volume."""
     attempt: int = Field(0, ge=0)
     not_before: datetime | None = None
+    held: tuple[tuple[int, float], ...] = ()
+    """Seconds of hold that ended in each of the last minutes: (minutes since 1970, seconds), oldest first."""
+    sync_request: str | None = None
+    """Id of the last one-shot sync asked for by annotation that was taken up."""
 
 
 class Published(BaseModel):
@@ -94,6 +98,8 @@ def parse_weight_sync(lease: dict[str, Any]) -> WeightSyncState:
             releasable=tuple(int(word) for word in _words(notes.get(names.ANNOTATION_RELEASABLE))),
             attempt=int(notes.get(names.ANNOTATION_ATTEMPT) or 0),
             not_before=parse_time(not_before) if not_before else None,
+            held=tuple(_parse_held(word) for word in _words(notes.get(names.ANNOTATION_HELD))),
+            sync_request=notes.get(names.ANNOTATION_SYNC_REQUEST) or None,
         )
     except (TypeError, ValueError) as error:
         raise LeaseFormatError(f"Lease of the weight sync is garbled: {error}") from error
@@ -125,6 +131,8 @@ def render_weight_sync(state: WeightSyncState) -> dict[str, Any]:
                 names.ANNOTATION_RELEASABLE: " ".join(str(number) for number in state.releasable),
                 names.ANNOTATION_ATTEMPT: str(state.attempt),
                 names.ANNOTATION_NOT_BEFORE: format_time(state.not_before) if state.not_before else "",
+                names.ANNOTATION_HELD: " ".join(f"{minute}={seconds:.3f}" for minute, seconds in state.held),
+                names.ANNOTATION_SYNC_REQUEST: state.sync_request or "",
             }
         },
         "spec": {
@@ -178,6 +186,11 @@ def render_published(version: WeightVersion, digest: str, trainer_epoch: int) ->
             }
         }
     }
+
+
+def _parse_held(word: str) -> tuple[int, float]:
+    minute, _, seconds = word.partition("=")
+    return int(minute), float(seconds)
 
 
 def _words(text: str | None) -> list[str]:

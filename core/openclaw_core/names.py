@@ -22,6 +22,9 @@ ANNOTATION_REVISION = f"{GROUP}/revision"
 ANNOTATION_SECRETS = f"{GROUP}/secrets"
 ANNOTATION_WEIGHT_SYNC = f"{GROUP}/weight-sync"
 
+# On the training, written by a person: one sync now. Its value is an id of theirs, echoed in status.
+ANNOTATION_SYNC = f"{GROUP}/sync"
+
 # On Lease <name>-published, written by the trainer.
 ANNOTATION_VERSION = f"{GROUP}/version"
 ANNOTATION_DIGEST = f"{GROUP}/digest"
@@ -36,6 +39,8 @@ ANNOTATION_RELEASABLE = f"{GROUP}/releasable"
 ANNOTATION_ATTEMPT = f"{GROUP}/attempt"
 ANNOTATION_NOT_BEFORE = f"{GROUP}/not-before"
 ANNOTATION_HOLD = f"{GROUP}/hold"
+ANNOTATION_HELD = f"{GROUP}/held"
+ANNOTATION_SYNC_REQUEST = f"{GROUP}/sync-request"
 
 GATEWAY = "gateway"
 ENGINE = "engine"

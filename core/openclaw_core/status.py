@@ -102,6 +102,16 @@ class LastSync(Part):
     )
 
 
+class SyncRequest(Part):
+    """The one-shot sync asked for last, by the training's annotation `openclawrl.io/sync`."""
+
+    id: str = Field(description="The annotation's value.", max_length=80)
+    result: Literal["Waiting", "Running", "Succeeded", "Failed", "Invalid"] = Field(
+        description="Waiting: not taken up yet. Invalid: the value is no request id."
+    )
+    message: str | None = Field(default=None, description="More about the result.", max_length=512)
+
+
 class Weights(Part):
     """Versions `<N>-<8 hex>`: what was announced, what engines should serve, what they serve."""
 
@@ -116,6 +126,7 @@ class Weights(Part):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["pod"]},
     )
     last_sync: LastSync | None = Field(default=None, description="The last weight sync that ended.")
+    sync_request: SyncRequest | None = Field(default=None, description="The one-shot sync asked for last.")
 
 
 class Samples(Part):

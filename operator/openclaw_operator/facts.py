@@ -108,6 +108,7 @@ def world(training: Training, seen: Observation) -> m.World:
         pause_timeout_sec=training.spec.policy_serving.pause_timeout_sec,
         target_missing=("ConfigMap", names.target_config_map(training.name)) not in seen.children,
         lease_version=_version(seen.children.get(("Lease", names.weight_sync_lease(training.name)))),
+        sync_request=(seen.body["metadata"].get("annotations") or {}).get(names.ANNOTATION_SYNC),
     )
 
 

@@ -52,6 +52,8 @@ class Reason(StrEnum):
     VERSION_BAD = "VersionBad"
     HOLDS_TOO_LONG = "HoldsTooLong"
     ENGINES_DIFFER = "EnginesDiffer"
+    LEASE_MENDED = "LeaseMended"
+    SYNC_REQUEST_INVALID = "SyncRequestInvalid"
 
     NO_FRESH_SAMPLES = "NoFreshSamples"
     NOT_MEASURED = "NotMeasured"

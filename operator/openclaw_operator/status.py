@@ -433,7 +433,13 @@ def _weights(sync: SyncView | None) -> out.Weights | None:
         bad_versions=list(sync.lease.bad_versions) or None,
         per_engine=[_engine(view.pod, view.state) for view in sync.engines],
         last_sync=sync.last_sync,
+        sync_request=_request(sync),
     )
+
+
+def _request(sync: SyncView) -> out.SyncRequest | None:
+    asked = sync.request
+    return out.SyncRequest(id=asked.id, result=asked.result, message=asked.message or None) if asked else None
 
 
 def _engine(pod: str, state: Any) -> out.EngineWeights:

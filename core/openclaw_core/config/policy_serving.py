@@ -102,7 +102,7 @@ class PolicyServing(Section):
     pinned_version: str | None = Field(
         default=None,
         max_length=32,
-        pattern=r"^\d+-[0-9a-f]{8}$",
+        pattern=r"^\d{1,12}-[0-9a-f]{8}$",
         description="Serve this weight version and no other. None: the newest published.",
     )
     hold: Hold | None = Field(default=None, description="Pause submissions until a time. None: no hold.")

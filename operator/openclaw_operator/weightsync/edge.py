@@ -33,7 +33,7 @@ from openclaw_operator.weightsync.view import view
 
 log = logging.getLogger(__name__)
 FIELD_MANAGER = "openclaw-weight-sync"
-_API_FAILURES = (KubeError, aiohttp.ClientError, TimeoutError, LeaseFormatError)
+_API_FAILURES = (KubeError, aiohttp.ClientError, TimeoutError)
 
 
 def machine_for(training: Training) -> type[Machine]:
@@ -190,5 +190,9 @@ class SyncLoop:
         return kinds.LEASE.path(training.namespace, names.weight_sync_lease(training.name))
 
 
-def _seen(lease: Object) -> m.LeaseSeen:
-    return m.LeaseSeen(parse_weight_sync(lease), str(lease["metadata"]["resourceVersion"]))
+def _seen(lease: Object) -> m.LeaseSeen | m.LeaseGarbled:
+    version = str(lease["metadata"]["resourceVersion"])
+    try:
+        return m.LeaseSeen(parse_weight_sync(lease), version)
+    except LeaseFormatError as error:
+        return m.LeaseGarbled(str(error), version)

@@ -58,6 +58,12 @@ class Fleet:
                 agent.state = agent.state.model_copy(update=seen)
         return ours
 
+    def try_again(self) -> None:
+        """Forget what failed: preparations and updates of single engines are tried again at once."""
+        self.solos.clear()
+        for uid in [uid for uid, known in self.preparations.items() if not known.asking]:
+            del self.preparations[uid]
+
     def solo_ended(self, ended: m.SyncEnded, now: float) -> bool:
         """An update without a hold ended; True when the engine has the version now, else it is tried again later."""
         solo = self.solos.setdefault(ended.uid, m.Solo())

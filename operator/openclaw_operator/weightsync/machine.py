@@ -14,7 +14,6 @@ content unknown, so it is read again before anything else.
 `handle` is called for every answer and every passing of `next_wake`; all times are monotonic seconds from outside.
 """
 
-from collections import deque
 from datetime import datetime
 
 from openclaw_core.leases import Hold, WeightSyncState
@@ -22,7 +21,7 @@ from openclaw_core.status import LastSync
 from openclaw_core.versions import BASE
 from openclaw_core.wire import Paused
 from openclaw_operator.reasons import Reason
-from openclaw_operator.weightsync import failures, outcome
+from openclaw_operator.weightsync import contents, failures, holds, outcome
 from openclaw_operator.weightsync import model as m
 from openclaw_operator.weightsync import target as targets
 from openclaw_operator.weightsync.fleet import Fleet
@@ -44,10 +43,10 @@ class Machine:
         self.retention = Retention(now)
         self.last_sync: LastSync | None = None
         self.last_error = ""
-        self.holds: deque[tuple[float, float]] = deque()
-        """(end, seconds) of recent holds."""
+        self.refused_request = ""
+        """Id of a one-shot sync that is no id."""
         self.now = now
-        self._wall = datetime.min
+        self.wall = datetime.min
         self._out: list[m.Action] = []
         self._resource_version = ""
         self._lease_busy, self._read_after = False, float("-inf")
@@ -56,12 +55,17 @@ class Machine:
         self._preparing_for = ""
         self._first_prepared_at: float | None = None
         self._run: m.HoldRun | None = None
+        self._best = WeightSyncState()
+        """The Lease's newest content ever seen: what a Lease that was deleted or garbled is mended from."""
+        self._release_after = float("-inf")
+        self._uncounted = 0.0
+        """Seconds of hold that the Lease does not count yet: between a release's writing and its arrival."""
 
     # ------------------------------------------------------------ the two entries
 
     def handle(self, told: m.Told, now: float, wall: datetime) -> list[m.Action]:
         """Take in one thing that happened; return what to do now."""
-        self.now, self._wall, self._out = now, wall, []
+        self.now, self.wall, self._out = now, wall, []
         self._absorb(told)
         if self.world is not None:
             self._advance(self.world)
@@ -76,8 +80,8 @@ class Machine:
             due.append(self.now + 1.0)
         if self._run is not None:
             due += self._run_deadlines(self._run)
-        if self.lease is not None and self.lease.not_before is not None and self.phase == Phase.IDLE:
-            due.append(self.now + max(0.0, (self.lease.not_before - self._wall).total_seconds()))
+        if self.lease is not None and self.phase == Phase.IDLE:
+            due.append(self.now + (failures.wait_sec(self.lease, self.target() or "", self.wall) or m.POLL_IDLE_SEC))
         due += [solo.not_before for solo in self.fleet.solos.values() if solo.not_before > self.now]
         return max(min(due), self.now + 0.005)
 
@@ -101,10 +105,17 @@ class Machine:
                 self._lease_busy = False
                 self.lease = self.last_lease = state
                 self._resource_version = version
+                if state.epoch >= self._best.epoch:
+                    self._best = state
                 self._lease_answered(state)
             case m.LeaseFailed():
                 self._lease_busy, self.lease = False, None
                 self._read_after = self.now + m.RETRY_READ_SEC
+            case m.LeaseGarbled(error, version):
+                self._lease_busy, self.lease = False, None
+                self._resource_version = version
+                self._out.append(outcome.mended(error))
+                self._mend(None)
             case m.TargetWritten(version):
                 self._target_busy = False
                 self._target_written = version or self._target_written
@@ -179,12 +190,10 @@ class Machine:
         if lease.hold is not None:
             self._clear_foreign_hold(lease, lease.hold)
             return
-        highest = self.fleet.highest_epoch(self.now)
-        if highest > lease.epoch:
-            self._write_lease(lease.model_copy(update={"epoch": highest}))
+        if self._mend(lease) or self._take_up_request(world, lease):
             return
         target = targets.choose(lease, world.published, world.pinned)
-        if target != lease.serving_version and not failures.wait_sec(lease, target, self._wall):
+        if target != lease.serving_version and not failures.wait_sec(lease, target, self.wall):
             if self._differing(target):
                 self.phase, self._preparing_for, self._first_prepared_at = Phase.PREPARING, target, None
                 self._preparing(world, lease)
@@ -214,8 +223,9 @@ class Machine:
         patient = self._first_prepared_at is None or self.now - self._first_prepared_at < m.PREPARE_PATIENCE_SEC
         if not chosen or (len(chosen) < len(differing) and patient):
             return
-        if self._write_target(target):
-            self._start_hold(world, lease, target, frozenset(chosen))
+        seconds = holds.length(self._counted(lease), world.pause_timeout_sec, self.wall)
+        if seconds is not None and self._write_target(target):
+            self._start_hold(lease, target, frozenset(chosen), seconds)
 
     def _pausing(self, run: m.HoldRun) -> None:
         if not run.confirmed:
@@ -233,21 +243,13 @@ class Machine:
 
     # ------------------------------------------------------------ steps of a hold
 
-    def _start_hold(self, world: m.World, lease: WeightSyncState, target: str, participants: frozenset[str]) -> None:
-        epoch, seconds = lease.epoch + 1, world.pause_timeout_sec
-        hold = Hold(
-            holder=self.identity,
-            epoch=epoch,
-            acquired_at=self._wall,
-            duration_sec=seconds,
-            pause_version=target,
-        )
-        self._run = m.HoldRun(epoch, target, seconds, self.now, self._wall, participants=participants)
+    def _start_hold(self, lease: WeightSyncState, target: str, participants: frozenset[str], seconds: int) -> None:
+        lease, self._uncounted = self._counted(lease), 0.0
+        held = contents.begun(lease, holder=self.identity, target=target, seconds=seconds, wall=self.wall)
+        self._run = m.HoldRun(held.epoch, target, seconds, self.now, self.wall, participants=participants)
         self.phase = Phase.PAUSING
         self.retention.remember((lease.serving_version, target), self.now)
-        attempt = failures.attempts(lease, target)
-        update = {"hold": hold, "epoch": epoch, "target_version": target, "attempt": attempt}
-        self._write_lease(lease.model_copy(update=update))
+        self._write_lease(held)
 
     def _hold_confirmed(self, run: m.HoldRun) -> None:
         run.confirmed, run.confirmed_at = True, self.now
@@ -267,13 +269,9 @@ class Machine:
 
     def _release(self, run: m.HoldRun) -> None:
         lease = self.lease or WeightSyncState(epoch=run.epoch)
-        update: dict[str, object] = {"hold": None, "epoch": run.epoch, "target_version": run.version}
-        if run.successes():
-            update |= {"serving_version": run.version, "attempt": 0, "not_before": None}
-            update["releasable"] = self._releasable(lease, {run.version})
-        else:
-            update |= self._after_failure(lease, run)
-        run.release, run.updated_at = lease.model_copy(update=update), self.now
+        run.counted_sec, run.updated_at = run.paused_sec(self.now), self.now
+        kept = self._releasable(lease, {run.version})
+        run.release = contents.released(lease, run, living=self.fleet.pods, releasable=kept, wall=self.wall)
         self.phase = Phase.RELEASING
         serving = run.release.serving_version
         # The direct word goes out beside the write: it can only open earlier, and an old epoch is ignored.
@@ -281,13 +279,8 @@ class Machine:
         if self.lease is not None:
             self._write_lease(run.release)
 
-    def _after_failure(self, lease: WeightSyncState, run: m.HoldRun) -> dict[str, object]:
-        if not run.participants & self.fleet.pods.keys():
-            return {}  # suspended, scaled down or lost in the middle: that says nothing about the version
-        return failures.after_failed_hold(lease, run.version, self._wall)
-
     def _released(self, run: m.HoldRun, *, ours: bool) -> None:
-        self.holds.append((self.now, run.seconds(self.now)))
+        self._uncounted += run.paused_sec(self.now) - (run.counted_sec if ours else 0.0)
         self.last_sync = outcome.record(run, self.now, ours=ours)
         self.last_error = outcome.first_error(run)
         self._out.append(outcome.announcement(run, self.last_sync.result, self.now))
@@ -295,24 +288,44 @@ class Machine:
 
     def _clear_foreign_hold(self, lease: WeightSyncState, hold: Hold) -> None:
         """A hold that no run of ours knows: an earlier process died in it. The higher epoch shuts its syncs out."""
-        self._write_lease(lease.model_copy(update={"hold": None, "epoch": lease.epoch + 1}))
+        self._write_lease(contents.cleared(lease, hold, self.wall))
         told = Paused(epoch=hold.epoch, lease_sec=0.0, serving_version=lease.serving_version)
         self._out.append(m.TellGateways(told))
 
+    def _counted(self, lease: WeightSyncState) -> WeightSyncState:
+        """The Lease with every second of hold counted."""
+        if self._uncounted <= 0:
+            return lease
+        return lease.model_copy(update={"held": holds.added(lease.held, self._uncounted, self.wall)})
+
+    def _mend(self, lease: WeightSyncState | None) -> bool:
+        """Write a Lease again that lost what it said; True when that is under way."""
+        mended = contents.mended(lease, self._best, self.fleet.highest_epoch(self.now))
+        if mended is not None:
+            self._write_lease(mended)
+        return mended is not None
+
     # ------------------------------------------------------------ without a hold
 
+    def _take_up_request(self, world: m.World, lease: WeightSyncState) -> bool:
+        """A person asks for one sync: what is wanted gets new tries at once. True when that is being written."""
+        asked = world.sync_request
+        if not asked or asked == lease.sync_request:
+            return False
+        if not m.SYNC_REQUEST_PATTERN.fullmatch(asked):
+            if asked != self.refused_request:
+                self.refused_request = asked
+                self._out.append(outcome.no_request_id(asked))
+            return False
+        self.fleet.try_again()
+        self._write_lease(contents.asked_for(lease, asked, targets.wanted(world.published, world.pinned)))
+        return True
+
     def _adopt(self, lease: WeightSyncState, target: str) -> None:
-        """No engine has to change for this target: say so in one write."""
+        """No engine has to change for this target: say so in one write, under an epoch of its own."""
         self.retention.remember((lease.serving_version, target), self.now)
-        update = {
-            "serving_version": target,
-            "target_version": target,
-            "attempt": 0,
-            "not_before": None,
-            "releasable": self._releasable(lease, {target}),
-        }
         self._write_target(target)
-        self._write_lease(lease.model_copy(update=update))
+        self._write_lease(contents.adopted(lease, target, self._releasable(lease, {target})))
 
     def _update_alone(self, world: m.World, lease: WeightSyncState) -> None:
         if lease.serving_version is None:
@@ -322,8 +335,9 @@ class Machine:
             self._out += self.fleet.solo(uid, lease.epoch, lease.serving_version, seconds, self.now)
 
     def _refresh_releasable(self, lease: WeightSyncState) -> None:
-        if self._lease_busy:
+        if self._lease_busy or self.now < self._release_after:
             return
+        self._release_after = self.now + m.POLL_SOON_SEC
         wanted = self._releasable(lease, set())
         if set(wanted) - set(lease.releasable):
             self._write_lease(lease.model_copy(update={"releasable": wanted}))

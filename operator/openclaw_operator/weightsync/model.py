@@ -1,5 +1,6 @@
 """Values of the weight sync: what the machine is told, what it asks for, what it reports. No behaviour."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -38,6 +39,8 @@ HOLD_SHARE_WINDOW_SEC = 600.0
 KEEP_RECENT_SEC = 120.0
 """A version that was the target this recently is kept: a kubelet may still mount the older ConfigMap."""
 RELEASABLE_SPAN = 256
+SYNC_REQUEST_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,62}")
+"""Ids of one-shot syncs that are taken up."""
 
 
 class Phase(StrEnum):
@@ -82,6 +85,8 @@ class World:
     """ConfigMap `<name>-target` does not exist (any more)."""
     lease_version: str = ""
     """resourceVersion of Lease `<name>-weight-sync` as last listed; empty: not there."""
+    sync_request: str | None = None
+    """Value of the training's annotation `openclawrl.io/sync`: one sync is asked for under this id."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,14 @@ class LeaseFailed:
     """A read or write of the Lease failed; whether a write took effect is unknown unless `conflict`."""
 
     error: str
+
+
+@dataclass(frozen=True)
+class LeaseGarbled:
+    """The Lease was read and holds what no writer of ours produces: somebody edited it."""
+
+    error: str
+    resource_version: str
 
 
 @dataclass(frozen=True)
@@ -143,7 +156,18 @@ class Tick:
     """Time passed."""
 
 
-Told = World | LeaseSeen | LeaseFailed | TargetWritten | AgentSeen | PrepareEnded | SyncEnded | GatewayAcked | Tick
+Told = (
+    World
+    | LeaseSeen
+    | LeaseFailed
+    | LeaseGarbled
+    | TargetWritten
+    | AgentSeen
+    | PrepareEnded
+    | SyncEnded
+    | GatewayAcked
+    | Tick
+)
 
 
 # ---------------------------------------------------------------- asked for
@@ -241,6 +265,15 @@ class Trouble:
 
 
 @dataclass(frozen=True)
+class RequestView:
+    """What became of the one-shot sync asked for last."""
+
+    id: str
+    result: Literal["Waiting", "Running", "Succeeded", "Failed", "Invalid"]
+    message: str = ""
+
+
+@dataclass(frozen=True)
 class SyncView:
     """What status says of the sync."""
 
@@ -251,6 +284,7 @@ class SyncView:
     engines: tuple[EngineView, ...]
     last_sync: LastSync | None
     trouble: Trouble | None
+    request: RequestView | None = None
 
 
 # ---------------------------------------------------------------- remembered
@@ -304,10 +338,16 @@ class HoldRun:
     first_success_at: float | None = None
     release: WeightSyncState | None = None
     held: bool = True
+    counted_sec: float = 0.0
+    """Seconds of this hold that its release counts in the Lease."""
 
     def seconds(self, now: float) -> float:
-        """Length of the hold so far; 0 without one."""
+        """Time since the hold was written; 0 without one."""
         return max(0.0, now - self.issued_at) if self.held else 0.0
+
+    def paused_sec(self, now: float) -> float:
+        """How long submissions were paused at most: it ends by itself after `duration_sec`."""
+        return min(self.seconds(now), float(self.duration_sec))
 
     def successes(self) -> Mapping[str, Synced]:
         """Engines that have the version, by pod uid."""

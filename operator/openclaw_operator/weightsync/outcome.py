@@ -1,7 +1,8 @@
-"""What is told of a hold that ended: the record in status and the event an admin reads. Pure."""
+"""What is told of the sync: the record of a hold that ended, and the events an admin reads. Pure."""
 
 from itertools import pairwise
 
+from openclaw_core import names
 from openclaw_core.leases import format_time
 from openclaw_core.status import LastSync
 from openclaw_operator.reasons import Reason
@@ -37,6 +38,21 @@ def announcement(run: HoldRun, result: str, now: float) -> Announce:
         return Announce("Normal", Reason.WEIGHT_SYNCED, f"weights {run.version} served by {engines}; {pause}")
     text = f"weights {run.version} reached no engine ({result}): {first_error(run)}; {pause}"
     return Announce("Warning", Reason.WEIGHT_SYNC_FAILED, text)
+
+
+def mended(error: str) -> Announce:
+    """The event of a Lease that somebody garbled."""
+    text = f"the Lease of the weight sync held what no operator writes and is written again as last known: {error}"
+    return Announce("Warning", Reason.LEASE_MENDED, text)
+
+
+def no_request_id(asked: str) -> Announce:
+    """The event of a one-shot sync asked for under a value that cannot be an id."""
+    text = (
+        f"annotation {names.ANNOTATION_SYNC} is {asked[:80]!r}, which is no request id: use a new word of up to 63 "
+        "letters, digits, '.', '_', ':' and '-' for each sync asked for"
+    )
+    return Announce("Warning", Reason.SYNC_REQUEST_INVALID, text)
 
 
 def first_error(run: HoldRun) -> str:

@@ -24,11 +24,10 @@ class SwapMachine(Machine):
         self._switched_at = now
         self._asked_to_retain: dict[str, float] = {}
 
-    def _start_hold(self, world: m.World, lease: WeightSyncState, target: str, participants: frozenset[str]) -> None:
+    def _start_hold(self, lease: WeightSyncState, target: str, participants: frozenset[str], seconds: int) -> None:
         """Straight to the engines."""
-        seconds = world.pause_timeout_sec
         self._run = m.HoldRun(
-            lease.epoch + 1, target, seconds, self.now, self._wall, participants=participants, held=False
+            lease.epoch + 1, target, seconds, self.now, self.wall, participants=participants, held=False
         )
         self.retention.remember((lease.serving_version, target), self.now)
         self._start_updating(self._run)

@@ -1,22 +1,27 @@
 """Which version engines should serve, and which the trainer may delete. Pure.
 
-Target = the pinned version, else the newest published one that is not bad, else what is served. Engines never pick
+Target = the pinned version, else the newest published one; where that is bad, what is served. Engines never pick
 "newest" themselves.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from openclaw_core.leases import Published, WeightSyncState
 from openclaw_core.versions import BASE, VersionFormatError, WeightVersion
 from openclaw_operator.weightsync.model import RELEASABLE_SPAN
 
 
+def wanted(published: Published, pinned: str | None) -> str | None:
+    """Version the user or the trainer asks for, good or bad; None before the first is published."""
+    return pinned or (str(published.version) if published.version is not None else None)
+
+
 def choose(lease: WeightSyncState, published: Published, pinned: str | None) -> str:
     """Version string of the target."""
-    if pinned is not None:
-        return pinned
-    if published.version is not None and str(published.version) not in lease.bad_versions:
-        return str(published.version)
+    asked = wanted(published, pinned)
+    if asked is not None and asked not in lease.bad_versions:
+        return asked
     return lease.serving_version or str(BASE)
 
 
@@ -30,6 +35,7 @@ def releasable(published: Published, kept: Iterable[str | None]) -> tuple[int, .
     return tuple(number for number in range(oldest, newest - 1) if number not in protected)
 
 
+@lru_cache(maxsize=1024)
 def _number(version: str | None) -> int | None:
     if not version:
         return None

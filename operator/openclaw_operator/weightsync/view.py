@@ -1,7 +1,11 @@
 """What the status says of a weight sync: its state, every engine, and the one most telling trouble. Pure."""
 
+from openclaw_core.leases import WeightSyncState
+from openclaw_core.versions import BASE
 from openclaw_operator.reasons import Reason
+from openclaw_operator.weightsync import holds
 from openclaw_operator.weightsync import model as m
+from openclaw_operator.weightsync import target as targets
 from openclaw_operator.weightsync.machine import Machine
 
 
@@ -18,6 +22,7 @@ def view(machine: Machine) -> m.SyncView:
         engines=tuple(m.EngineView(pod.name, states.get(pod.uid)) for pod in pods),
         last_sync=machine.last_sync,
         trouble=_trouble(machine),
+        request=_request(machine),
     )
 
 
@@ -26,29 +31,49 @@ def _trouble(machine: Machine) -> m.Trouble | None:
     world, lease, fleet = machine.world, machine.last_lease, machine.fleet
     if world is None or lease is None:
         return None
-    published = world.published.version
-    if published is not None and str(published) in lease.bad_versions and world.pinned is None:
-        text = f"version {published} failed in {m.HOLDS_UNTIL_BAD} holds and is not served"
+    wanted = targets.wanted(world.published, world.pinned)
+    if wanted is not None and wanted in lease.bad_versions:
+        text = f"version {wanted} failed in {m.HOLDS_UNTIL_BAD} holds and is not served"
         return m.Trouble(Reason.VERSION_BAD, f"{text}: {machine.last_error}" if machine.last_error else text)
     if machine.last_error and lease.attempt:
         return m.Trouble(Reason.SYNC_FAILED, f"the last sync reached no engine: {machine.last_error}")
     for uid, preparation in fleet.preparations.items():
-        wanted = preparation.version in (machine.target(), lease.serving_version)
-        if wanted and preparation.error is not None and fleet.version(uid) != preparation.version:
+        in_use = preparation.version in (machine.target(), lease.serving_version)
+        if in_use and preparation.error is not None and fleet.version(uid) != preparation.version:
             text = f"engine {fleet.name(uid)} cannot prepare {preparation.version}: {preparation.error}"
             return m.Trouble(Reason.PREPARE_FAILED, text)
     for uid, solo in fleet.solos.items():
         if solo.error is not None:
             text = f"engine {fleet.name(uid)} does not reach {lease.serving_version}: {solo.error}"
             return m.Trouble(Reason.ENGINES_DIFFER, text)
-    return _share_trouble(machine)
+    return _share_trouble(machine, world, lease)
 
 
-def _share_trouble(machine: Machine) -> m.Trouble | None:
-    while machine.holds and machine.now - machine.holds[0][0] > m.HOLD_SHARE_WINDOW_SEC:
-        machine.holds.popleft()
-    share = sum(seconds for _, seconds in machine.holds) / m.HOLD_SHARE_WINDOW_SEC
-    if share <= m.HOLD_SHARE_LIMIT:
+def _share_trouble(machine: Machine, world: m.World, lease: WeightSyncState) -> m.Trouble | None:
+    share = holds.used_sec(lease.held, machine.wall) / m.HOLD_SHARE_WINDOW_SEC
+    waits = holds.length(lease, world.pause_timeout_sec, machine.wall) is None
+    if share <= m.HOLD_SHARE_LIMIT and not waits:
         return None
     text = f"submissions were paused {share:.0%} of the last 10 minutes (limit {m.HOLD_SHARE_LIMIT:.0%})"
-    return m.Trouble(Reason.HOLDS_TOO_LONG, text)
+    return m.Trouble(Reason.HOLDS_TOO_LONG, f"{text}; the next sync waits" if waits else text)
+
+
+def _request(machine: Machine) -> m.RequestView | None:
+    """What became of the one-shot sync asked for last."""
+    world, lease = machine.world, machine.last_lease
+    if world is None or lease is None or not world.sync_request:
+        return None
+    asked = world.sync_request
+    if asked == machine.refused_request:
+        return m.RequestView(asked[:80], "Invalid", "use a new word of up to 63 letters, digits and . _ : - each time")
+    if asked != lease.sync_request:
+        return m.RequestView(asked, "Waiting")
+    wanted = targets.wanted(world.published, world.pinned) or str(BASE)
+    if wanted in lease.bad_versions:
+        return m.RequestView(asked, "Failed", f"version {wanted} failed in {m.HOLDS_UNTIL_BAD} holds")
+    behind = [pod.name for pod in world.engines if machine.fleet.version(pod.uid) != wanted]
+    if wanted != lease.serving_version or behind:
+        return m.RequestView(
+            asked, "Running", f"{len(behind)} of {len(world.engines)} engines do not serve {wanted} yet"
+        )
+    return m.RequestView(asked, "Succeeded", f"every engine serves {wanted}")

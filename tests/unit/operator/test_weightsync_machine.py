@@ -1,5 +1,6 @@
 """Single decisions of the weight-sync machine, one situation each."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
@@ -7,6 +8,7 @@ from openclaw_core.leases import Hold, Published, WeightSyncState
 from openclaw_core.versions import BASE, WeightVersion
 from openclaw_core.wire import AgentState, Synced
 from openclaw_operator.reasons import Reason
+from openclaw_operator.weightsync import holds
 from openclaw_operator.weightsync import model as m
 from openclaw_operator.weightsync import target as targets
 from openclaw_operator.weightsync.machine import Machine
@@ -36,6 +38,8 @@ class Driver:
         self.writes = 0
         self.published = version(4)
         self.pinned: str | None = None
+        self.request: str | None = None
+        self.pause_timeout = 30
 
     def tell(self, told: m.Told) -> list[m.Action]:
         return self.machine.handle(told, self.now, WALL + timedelta(seconds=self.now))
@@ -43,7 +47,8 @@ class Driver:
     def world(self) -> list[m.Action]:
         gateways = (m.GatewayPod("g0", "g0", "10.0.1.0", True),)
         published = Published(version=self.published, digest="abcdef01" * 8)
-        return self.tell(m.World(tuple(self.engines), gateways, published, self.pinned, 30))
+        known = m.World(tuple(self.engines), gateways, published, self.pinned, self.pause_timeout)
+        return self.tell(replace(known, sync_request=self.request))
 
     def lease(self, state: WeightSyncState | None = None) -> list[m.Action]:
         self.state = state or self.state
@@ -320,16 +325,111 @@ def test_failed_preparation_is_a_trouble_only_while_that_version_is_wanted() -> 
     assert view(driver.machine).trouble is None
 
 
-def test_holds_that_take_more_than_a_tenth_of_ten_minutes_degrade_the_sync() -> None:
-    driver = Driver()
+def held(seconds: float) -> tuple[tuple[int, float], ...]:
+    """The Lease's account of one hold that ended just now."""
+    return holds.added((), seconds, WALL + timedelta(seconds=1000.0))
+
+
+def test_holds_that_take_more_than_a_tenth_of_ten_minutes_degrade_the_sync_and_the_next_one_waits() -> None:
+    driver = Driver(held=held(40.0))
     driver.settle()
-    driver.machine.holds.append((driver.now, 70.0))
+    driver.publish(5)
+    for pod in driver.engines:
+        assert not of(driver.tell(m.PrepareEnded(pod.uid, NEW, None)), m.WriteTarget)
     trouble = view(driver.machine).trouble
     assert trouble is not None
     assert trouble.reason == Reason.HOLDS_TOO_LONG
-    driver.now += m.HOLD_SHARE_WINDOW_SEC + 1
-    driver.tell(m.Tick())
-    assert view(driver.machine).trouble is None
+    assert "the next sync waits" in trouble.message
+    driver.now += 661.0
+    actions = [action for pod in driver.engines for action in driver.agent(pod.uid)]
+    assert of(actions, m.WriteTarget) == [m.WriteTarget(NEW)]
+
+
+def test_hold_is_no_longer_than_what_is_left_of_a_tenth_of_ten_minutes() -> None:
+    driver = Driver(held=held(25.0))
+    driver.pause_timeout = 50
+    driver.settle()
+    hold = driver.to_hold().state.hold
+    assert hold is not None
+    assert hold.duration_sec == 35
+
+
+def test_hold_of_the_whole_pause_timeout_is_possible_even_where_that_is_more_than_a_tenth() -> None:
+    assert holds.length(WeightSyncState(), 300, WALL) == 300
+
+
+def test_time_held_is_counted_in_the_lease() -> None:
+    driver = Driver()
+    driver.settle()
+    driver.to_updating()
+    driver.now += 2.5
+    driver.synced("e0")
+    release = only(driver.synced("e1"), m.WriteLease).state
+    assert holds.used_sec(release.held, WALL + timedelta(seconds=driver.now)) == 2.5
+
+
+def test_garbled_lease_is_written_again_as_last_known_under_a_higher_epoch() -> None:
+    driver = Driver(bad_versions=(NEWER,))
+    driver.settle()
+    actions = driver.tell(m.LeaseGarbled("leaseTransitions 'x' is no number", "77"))
+    write = only(actions, m.WriteLease)
+    assert write.resource_version == "77"
+    assert (write.state.epoch, write.state.serving_version, write.state.bad_versions) == (8, OLD, (NEWER,))
+    assert only(actions, m.Announce).reason == Reason.LEASE_MENDED
+
+
+def test_lease_that_was_deleted_and_made_again_gets_back_what_it_said() -> None:
+    driver = Driver(bad_versions=(NEWER,))
+    driver.settle()
+    write = only(driver.lease(WeightSyncState()), m.WriteLease)
+    assert (write.state.epoch, write.state.serving_version, write.state.bad_versions) == (8, OLD, (NEWER,))
+
+
+def test_pinned_version_that_failed_twice_is_not_tried_again_and_reported() -> None:
+    driver = Driver(bad_versions=(NEW,))
+    driver.pinned = NEW
+    driver.settle()
+    assert driver.machine.target() == OLD
+    trouble = view(driver.machine).trouble
+    assert trouble is not None
+    assert trouble.reason == Reason.VERSION_BAD
+    assert NEW in trouble.message
+
+
+def test_sync_asked_for_by_annotation_gives_a_bad_version_another_try() -> None:
+    driver = Driver(bad_versions=(NEW, NEWER))
+    driver.settle()
+    driver.publish(5)
+    driver.request = "again-1"
+    write = only(driver.world(), m.WriteLease)
+    assert (write.state.sync_request, write.state.bad_versions) == ("again-1", (NEWER,))
+    assert of(driver.lease(write.state), m.PrepareEngine)
+    request = view(driver.machine).request
+    assert request is not None
+    assert (request.id, request.result) == ("again-1", "Running")
+
+
+def test_sync_asked_for_is_taken_up_once() -> None:
+    driver = Driver(sync_request="again-1")
+    driver.request = "again-1"
+    driver.settle()
+    assert not of(driver.world(), m.WriteLease)
+    request = view(driver.machine).request
+    assert request is not None
+    assert request.result == "Succeeded"
+
+
+def test_sync_asked_for_under_a_wrong_id_is_reported_once_and_not_taken_up() -> None:
+    driver = Driver()
+    driver.settle()
+    driver.request = "two words"
+    actions = driver.world()
+    assert only(actions, m.Announce).reason == Reason.SYNC_REQUEST_INVALID
+    assert not of(actions, m.WriteLease)
+    assert not of(driver.world(), m.Announce)
+    request = view(driver.machine).request
+    assert request is not None
+    assert request.result == "Invalid"
 
 
 def test_releasable_keeps_the_newest_two_and_everything_in_use() -> None:

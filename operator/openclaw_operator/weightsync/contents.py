@@ -1,0 +1,70 @@
+"""Every content the operator gives Lease `<name>-weight-sync`, as a function of the one before. Pure.
+
+An epoch belongs to one hold, or to one change of the served version without a hold, and is never used again: whoever
+hears two things under different epochs knows which is newer.
+"""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from openclaw_core.leases import Hold, WeightSyncState
+from openclaw_operator.weightsync import failures, holds
+from openclaw_operator.weightsync.model import HoldRun
+
+
+def begun(lease: WeightSyncState, *, holder: str, target: str, seconds: int, wall: datetime) -> WeightSyncState:
+    """A hold for `target`."""
+    epoch = lease.epoch + 1
+    hold = Hold(holder=holder, epoch=epoch, acquired_at=wall, duration_sec=seconds, pause_version=target)
+    attempt = failures.attempts(lease, target)
+    return lease.model_copy(update={"hold": hold, "epoch": epoch, "target_version": target, "attempt": attempt})
+
+
+def released(
+    lease: WeightSyncState, run: HoldRun, *, living: Collection[str], releasable: tuple[int, ...], wall: datetime
+) -> WeightSyncState:
+    """The end of a hold. `living`: engine pods there are now."""
+    update: dict[str, object] = {"hold": None, "epoch": run.epoch, "target_version": run.version}
+    update["held"] = holds.added(lease.held, run.counted_sec, wall)
+    if run.successes():
+        update |= {"serving_version": run.version, "attempt": 0, "not_before": None, "releasable": releasable}
+    elif any(uid in living for uid in run.participants):
+        update |= failures.after_failed_hold(lease, run.version, wall)
+    # Else all of them vanished (suspended, scaled down, lost): that says nothing about the version.
+    return lease.model_copy(update=update)
+
+
+def cleared(lease: WeightSyncState, hold: Hold, wall: datetime) -> WeightSyncState:
+    """A hold of an earlier process, ended. The higher epoch shuts its syncs out."""
+    held = holds.added(lease.held, holds.foreign_sec(hold, wall), wall)
+    return lease.model_copy(update={"hold": None, "epoch": lease.epoch + 1, "held": held})
+
+
+def adopted(lease: WeightSyncState, target: str, releasable: tuple[int, ...]) -> WeightSyncState:
+    """`target` is served without a hold: no engine has to change for it."""
+    at_first = lease.serving_version is None
+    return lease.model_copy(
+        update={
+            "epoch": lease.epoch + (0 if at_first else 1),
+            "serving_version": target,
+            "target_version": target,
+            "attempt": 0,
+            "not_before": None,
+            "releasable": releasable,
+        }
+    )
+
+
+def mended(lease: WeightSyncState | None, best: WeightSyncState, highest_epoch: int) -> WeightSyncState | None:
+    """A deleted, garbled (None) or replaced Lease as last known, above every epoch seen. None: nothing to mend."""
+    if lease is not None and lease.epoch >= max(highest_epoch, best.epoch):
+        return None
+    if lease is not None and lease.epoch >= best.epoch:
+        return lease.model_copy(update={"epoch": highest_epoch})
+    return best.model_copy(update={"hold": None, "epoch": max(highest_epoch, best.epoch) + 1})
+
+
+def asked_for(lease: WeightSyncState, request: str, wanted: str | None) -> WeightSyncState:
+    """A person asked for a sync: what is wanted is neither bad nor has to wait."""
+    bad = tuple(version for version in lease.bad_versions if version != wanted)
+    return lease.model_copy(update={"sync_request": request, "bad_versions": bad, "attempt": 0, "not_before": None})

@@ -1,0 +1,68 @@
+"""`python -m tests.faults.schedules`: the weight sync under a hundred thousand schedules of faults, in virtual time.
+
+A schedule is its seed: one that fails is printed with what happened, and is run again by `--first SEED --schedules 1`.
+The last line is JSON: schedules run, seeds that failed.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+
+from tests.fakes.sync_system import schedules
+
+CHUNK = 250
+
+
+def failures(first: int, count: int) -> list[tuple[int, str]]:
+    """(seed, what was broken) of the schedules `first` … `first + count - 1` that fail."""
+    found = []
+    for seed in range(first, first + count):
+        try:
+            schedules.by_chance(seed).run()
+        except AssertionError as broken:
+            found.append((seed, str(broken).strip() or "not converged"))
+    return found
+
+
+def _chunks(first: int, count: int) -> Iterator[tuple[int, int]]:
+    for start in range(first, first + count, CHUNK):
+        yield start, min(CHUNK, first + count - start)
+
+
+def run(first: int, count: int, jobs: int, seconds: float) -> dict[str, object]:
+    """Run until all are done or `seconds` are over."""
+    began, done, failed = time.monotonic(), 0, []
+    with ProcessPoolExecutor(jobs) as pool:
+        chunks = _chunks(first, count)
+        while batch := [pair for pair, _ in zip(chunks, range(jobs), strict=False)]:
+            for found in pool.map(failures, *zip(*batch, strict=True)):
+                failed += found
+            done += sum(size for _, size in batch)
+            for seed, broken in failed[-3:]:
+                sys.stderr.write(f"seed {seed}: {broken}\n")
+            if time.monotonic() - began > seconds:
+                break
+    for seed, _ in failed[:3]:
+        for event in schedules.by_chance(seed).events:
+            sys.stderr.write(f"  {seed}: {asdict(event)}\n")
+    return {"schedules": done, "failed": [seed for seed, _ in failed], "seconds": round(time.monotonic() - began, 1)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--schedules", type=int, default=100_000)
+    parser.add_argument("--first", type=int, default=1000, help="seed of the first; make test runs 0 to 999")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=3 * 3600, help="stop after this long")
+    options = parser.parse_args()
+    result = run(options.first, options.schedules, options.jobs, options.seconds)
+    sys.stdout.write(json.dumps(result) + "\n")
+    raise SystemExit(1 if result["failed"] else 0)
+
+
+if __name__ == "__main__":
+    main()
