@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from openclaw_core.wire import Sync, Synced
 from openclaw_operator.weightsync import model as m
-from openclaw_operator.weightsync.machine import Machine
 from tests.fakes.sync_system import lease_server
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ class Operator:
     def __init__(self, identity: str, system: "System", skew: float) -> None:
         self.identity, self.skew = identity, skew
         self._system, self._time = system, system.time
-        self.machine = Machine(identity, self._time.now)
+        self.machine = system.machine(identity, self._time.now)
         self.alive = True
         self.frozen_until = 0.0
         self.announced: list[m.Announce] = []

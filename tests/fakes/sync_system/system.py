@@ -15,6 +15,7 @@ from openclaw_core.leases import Published, WeightSyncState
 from openclaw_core.versions import BASE, WeightVersion
 from openclaw_operator.weightsync import holds
 from openclaw_operator.weightsync import model as m
+from openclaw_operator.weightsync.machine import Machine
 from tests.fakes.sync_system.engines import Engine, number
 from tests.fakes.sync_system.gateways import Gateway
 from tests.fakes.sync_system.lease_server import LeaseServer
@@ -33,9 +34,10 @@ def version(number: int) -> str:
 
 
 class System:
-    """Starts with `engines` engines, `gateways` gateways and one operator, all well."""
+    """Starts with `engines` engines, `gateways` gateways and one operator, all well. `machine`: what operators run."""
 
-    def __init__(self, seed: int, *, engines: int, gateways: int) -> None:
+    def __init__(self, seed: int, *, engines: int, gateways: int, machine: type[Machine] = Machine) -> None:
+        self.machine = machine
         self.time = Timeline(seed)
         self.network = Network(self.time)
         self.server = LeaseServer(self.time, self.network)
