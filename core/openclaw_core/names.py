@@ -65,6 +65,7 @@ PORT_RENDEZVOUS = 29500
 
 CONFIG_FILE = "/etc/openclaw/config.json"
 TARGET_FILE = "/etc/openclaw-target/target.json"
+EPOCH_FILE = "/tmp/openclaw-epoch"
 WEIGHTS_DIR = "/var/lib/openclaw/weights"
 EXPERIENCE_DIR = "/var/lib/openclaw/experience"
 CLIENT_KEYS_DIR = "/etc/openclaw-client-keys"

@@ -59,6 +59,8 @@ class Knobs:
     """/update_weights_from_disk answers 400 success:false with this message; weights stay."""
     update_dirty: bool = False
     """The update lands, but answers 400 "cache was not flushed"."""
+    update_mixed: bool = False
+    """One of two data-parallel ranks takes the update, the other refuses it."""
     update_lands_nothing: bool = False
     """The update answers 200 and changes the version, but the weights' checksum stays."""
     wrong_version: bool = False
@@ -325,7 +327,7 @@ class FakeEngine:
 
     async def _load(self, body: Json) -> web.Response:
         await asyncio.sleep(self.knobs.update_delay_sec)
-        path = body["model_path"]
+        path, before = body["model_path"], self.version
         if self.knobs.update_error is not None or not _exists(path):
             return _update_reply(False, self.knobs.update_error or f"Failed to get weights iterator: {path}")
         if not self.knobs.update_lands_nothing:
@@ -333,6 +335,10 @@ class FakeEngine:
         if not self.knobs.wrong_version and body.get("weight_version") is not None:
             self.version = body["weight_version"]
         self.model_path = self.served_name = path
+        if self.knobs.update_mixed:
+            self.version = before
+            words = "Succeeded to update model weights. | Failed to update weights: no space. Rolling back to original."
+            return web.json_response({"success": False, "message": words, "num_paused_requests": [0, 0]}, status=400)
         if self.knobs.update_dirty:
             return _update_reply(False, DIRTY)
         return _update_reply(True, f"Succeeded to update model weights. Weight version updated to {self.version}.")

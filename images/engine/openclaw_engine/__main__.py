@@ -19,6 +19,7 @@ from openclaw_engine.adapter_agent import AdapterAgent
 from openclaw_engine.agent import Agent, EngineLostError
 from openclaw_engine.app import make_app
 from openclaw_engine.drain import drained
+from openclaw_engine.epochs import EpochFile
 from openclaw_engine.manifest import Volume
 from openclaw_engine.metrics import Metrics
 from openclaw_engine.process import SglangEndedError, SglangProcess
@@ -45,6 +46,7 @@ async def run(config: EngineConfig, token: str) -> None:
             base_location=base.location,
             in_flight=config.in_flight,
             target_file=target_file,
+            epochs=EpochFile(Path(names.EPOCH_FILE)),
             metrics=metrics,
         )
         sglang = _sglang(config, agent, base, volume, target_file, admin_key)

@@ -21,11 +21,12 @@ from openclaw_core import versions
 from openclaw_core.versions import VersionFormatError, WeightVersion
 from openclaw_core.wire import AgentState, Prepare, Prepared, Retain, Sync, Synced
 from openclaw_engine import machine, target
+from openclaw_engine.epochs import EpochFile
 from openclaw_engine.loaded import ContradictionError, Loaded
 from openclaw_engine.machine import Exchange, Step
 from openclaw_engine.manifest import IncompleteVersionError, Volume
 from openclaw_engine.metrics import Metrics
-from openclaw_engine.sglang import Sglang, SglangError, wait_idle
+from openclaw_engine.sglang import MixedRanksError, Sglang, SglangError, wait_idle
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ class Agent:
         base_location: str,
         in_flight: str,
         target_file: Path,
+        epochs: EpochFile,
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -62,7 +64,9 @@ class Agent:
         self._target_file = target_file
         self._loaded = Loaded()
         self._up = False
-        self._highest_epoch = 0
+        self._epochs = epochs
+        self._highest_epoch = epochs.read()
+        self._measuring = False
         self._exchange: Exchange | None = None
         self._not_ready_since: float | None = None
         self._server_version: str | None = None
@@ -91,10 +95,15 @@ class Agent:
             error=self._missing_model or self._error,
         )
 
-    def _phase(self) -> Literal["starting", "waiting_for_model", "syncing", "serving"]:
+    def _phase(self) -> Literal["starting", "waiting_for_model", "syncing", "loading", "serving"]:
+        """`loading`: SGLang serves, but reads all its weights once more, and an update would have to wait for that."""
         if self._missing_model:
             return "waiting_for_model"
-        return "starting" if not self.ready else "syncing" if self._exchange else "serving"
+        if not self.ready:
+            return "starting"
+        if self._exchange is not None:
+            return "syncing"
+        return "loading" if self._measuring else "serving"
 
     def waits_for_model(self, words: str | None) -> None:
         """SGLang cannot start yet, because of `words`; None: it starts."""
@@ -120,7 +129,10 @@ class Agent:
         """Exchange the weights; RefusedError for an old epoch, while another sync runs, or while SGLang starts."""
         if not self.ready:
             raise machine.RefusedError("starting", "SGLang is still starting; it loads the target by itself")
-        self._highest_epoch = machine.admit(self._highest_epoch, self._exchange, request.epoch)
+        highest = machine.admit(self._highest_epoch, self._exchange, request.epoch)
+        if highest > self._highest_epoch:
+            self._epochs.write(highest)
+        self._highest_epoch = highest
         self._exchange = self._new_exchange(request)
         answer: asyncio.Future[Synced] = asyncio.get_running_loop().create_future()
         self._queue.put_nowait((request, answer))
@@ -219,6 +231,7 @@ class Agent:
             await self._perform(step, exchange, location, machine.time_limit(exchange, step, began))
         except SglangError as problem:
             error = str(problem)
+            exchange = machine.mixed(exchange) if isinstance(problem, MixedRanksError) else exchange
             logger.warning("sync step failed", extra={"step": step, "epoch": exchange.epoch, "error": error})
             if step is Step.CONTINUE:
                 await asyncio.sleep(_RETRY_CONTINUE_SEC)
@@ -244,6 +257,8 @@ class Agent:
         self._metrics.syncs.labels("ok" if exchange.ok else "failed").inc()
         self._metrics.pause.observe(exchange.pause_sec)
         self._metrics.update.observe(exchange.update_sec)
+        if exchange.mixed:
+            raise EngineLostError(f"only some data-parallel ranks took {exchange.version}: {exchange.error}")
         if exchange.ok:
             self._move_to(WeightVersion.parse(exchange.version))
         elif exchange.paused_at is not None:
@@ -276,10 +291,13 @@ class Agent:
         """Do the weights in SGLang's memory follow from the version's files? Outside the pause: it takes a while."""
         if self._loaded.checksum is not None:
             return
+        self._measuring = True
         try:
             self._measured(await self._sglang.checksum(_CHECKSUM_LIMIT_SEC))
         except SglangError as problem:
             logger.warning("checksum of the weights is unknown", extra={"error": str(problem)})
+        finally:
+            self._measuring = False
 
     def _measured(self, checksum: str) -> None:
         try:

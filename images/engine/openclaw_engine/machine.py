@@ -47,6 +47,8 @@ class Exchange:
     verified: bool = False
     continued_at: float | None = None
     error: str | None = None
+    mixed: bool = False
+    """Some data-parallel ranks have the new weights and some the old ones: only a restart makes them one again."""
 
     @property
     def pause_sec(self) -> float:
@@ -98,6 +100,11 @@ def after(exchange: Exchange, step: Step, started: float, now: float, error: str
     if step is Step.UPDATE:
         return replace(exchange, updated_at=now, update_sec=now - started)
     return replace(exchange, verified=True)
+
+
+def mixed(exchange: Exchange) -> Exchange:
+    """The exchange after an update that not all data-parallel ranks took."""
+    return replace(exchange, mixed=True)
 
 
 def outcome(exchange: Exchange) -> str | None:

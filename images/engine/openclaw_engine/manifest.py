@@ -4,7 +4,10 @@ Sizes are compared every time; hashes once per directory, which also pulls the f
 the update inside the pause reads memory. A version's directory is never rewritten once it carries its final name.
 """
 
+import contextlib
 import hashlib
+import os
+import threading
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -29,6 +32,7 @@ class Volume:
         self._root, self._adapters = root, adapters
         self._weights: dict[WeightVersion, frozenset[str]] = {}
         """Per version hashed so far: the hashes of its weight files."""
+        self._hashing = threading.Lock()
 
     def directory(self, version: WeightVersion) -> Path:
         return self._root / versions.directory(version)
@@ -43,11 +47,19 @@ class Volume:
             raise IncompleteVersionError(_other_kind(directory, manifest))
         for file in manifest.files:
             _check_size(directory, file)
-        if version not in self._weights:
+        with self._hashing:
+            self._check_hashes(version, directory, manifest)
+        return directory
+
+    def _check_hashes(self, version: WeightVersion, directory: Path, manifest: Manifest) -> None:
+        """Once per version; after that the files are only asked back into the page cache, should they have left it."""
+        if version in self._weights:
+            for file in manifest.files:
+                _warm(directory / file.name)
+        else:
             for file in manifest.files:
                 _check_hash(directory, file)
             self._weights[version] = frozenset(file.sha256 for file in manifest.files if _holds_weights(file))
-        return directory
 
     def differ(self, one: WeightVersion | None, other: WeightVersion) -> bool | None:
         """Do two checked versions hold different weights? None: unknown (the base has no manifest)."""
@@ -85,6 +97,12 @@ def _check_size(directory: Path, file: ManifestFile) -> None:
         raise IncompleteVersionError(f"cannot read {path}: {error.strerror}") from error
     if size != file.size:
         raise IncompleteVersionError(f"{path} has {size} bytes, its manifest says {file.size}")
+
+
+def _warm(path: Path) -> None:
+    """Have the kernel read a file ahead; returns at once. A file that cannot be opened is somebody else's finding."""
+    with contextlib.suppress(OSError), path.open("rb") as stream:
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
 
 def _check_hash(directory: Path, file: ManifestFile) -> None:

@@ -1,6 +1,7 @@
 """A thin client of the one SGLang this agent started: control routes with the admin key, nothing decided here."""
 
 import asyncio
+import json
 from typing import Any
 
 import aiohttp
@@ -14,8 +15,20 @@ ADAPTERS_ROUTE = "/openclaw/adapters"
 _DIRTY = "cache was not flushed"
 
 
+_RANKS = " | "
+"""Between what each data-parallel rank says, in one message."""
+
+
 class SglangError(Exception):
-    """SGLang refused, answered nonsense, or did not answer."""
+    """SGLang refused, answered nonsense, or did not answer. `message`: its own words, if it said any."""
+
+    def __init__(self, text: str, message: str = "") -> None:
+        super().__init__(text)
+        self.message = message
+
+
+class MixedRanksError(SglangError):
+    """Data-parallel ranks disagree: some did as they were told, some did not."""
 
 
 class Sglang:
@@ -63,6 +76,8 @@ class Sglang:
         try:
             await self._call("POST", "/update_weights_from_disk", timeout, body)
         except SglangError as error:
+            if mixed_ranks(error.message):
+                raise MixedRanksError(str(error)) from error
             if _DIRTY in str(error):
                 return False
             raise
@@ -108,12 +123,28 @@ async def wait_idle(sglang: Sglang, timeout: float, interval: float = 0.05) -> N
 
 async def _answer(path: str, response: aiohttp.ClientResponse) -> dict[str, Any]:
     text = await response.text()
-    if response.status != 200:
-        raise SglangError(f"{path} answered {response.status}: {text[:500]}")
-    if not response.content_type.endswith("json"):
+    answer = _parsed(text) if response.content_type.endswith("json") else {}
+    if response.status != 200 or answer.get("success") is False:
+        raise SglangError(f"{path} answered {response.status}: {text[:500]}", str(answer.get("message", "")))
+    return answer
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """One answer; that of several ranks, given as a list, in the form SGLang gives it in one message."""
+    try:
+        answer = json.loads(text)
+    except ValueError:
         return {}
-    answer = await response.json()
+    if isinstance(answer, list) and answer and all(isinstance(rank, dict) for rank in answer):
+        words = _RANKS.join(str(rank.get("message", "")) for rank in answer)
+        return {"success": all(rank.get("success") for rank in answer), "message": words}
     return answer if isinstance(answer, dict) else {}
+
+
+def mixed_ranks(message: str) -> bool:
+    """Does a failed update's message say that some of several ranks took it? An unflushed cache counts as taken."""
+    took = [part.startswith("Succe") or _DIRTY in part for part in message.split(_RANKS)]
+    return any(took) and not all(took)
 
 
 def _limit(seconds: float) -> aiohttp.ClientTimeout:

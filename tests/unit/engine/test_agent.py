@@ -14,6 +14,7 @@ from aiohttp import web
 from openclaw_core.versions import BASE, Target, WeightVersion
 from openclaw_engine.agent import Agent, EngineLostError
 from openclaw_engine.app import make_app
+from openclaw_engine.epochs import EpochFile
 from openclaw_engine.manifest import Volume
 from openclaw_engine.metrics import Metrics
 from openclaw_engine.sglang import Sglang
@@ -87,6 +88,7 @@ async def running(
             base_location=str(tmp_path),
             in_flight=in_flight,
             target_file=tmp_path / "target.json",
+            epochs=EpochFile(tmp_path / "epoch"),
             metrics=metrics,
         )
         runner = web.AppRunner(make_app(agent, metrics, "agent-token"), shutdown_timeout=0.5)
@@ -294,6 +296,36 @@ async def test_older_epoch_is_refused(rig: Rig) -> None:
     status, answer = await rig.sync(BASE, epoch=6)
     assert (status, answer["error"]["code"]) == (409, "stale_epoch")
     assert (await rig.state())["highest_epoch"] == 7
+
+
+async def test_older_epoch_is_refused_by_the_container_that_comes_after(tmp_path: Path) -> None:
+    async with running(tmp_path) as rig:
+        await rig.sync(rig.write(1, b"one"), epoch=5)
+    async with running(tmp_path) as rig:
+        status, refusal = await rig.sync(rig.write(2, b"two"), epoch=4)
+        assert (status, refusal["error"]["code"]) == (409, "stale_epoch")
+        assert (await rig.state())["highest_epoch"] == 5
+
+
+async def test_update_that_only_some_ranks_took_ends_the_container(rig: Rig) -> None:
+    rig.engine.knobs.update_mixed = True
+    status, answer = await rig.sync(rig.write(1, b"one"))
+    assert (status, answer["ok"]) == (200, False)
+    assert "only some data-parallel ranks" in answer["error"]
+    assert not rig.engine.paused
+    with pytest.raises(EngineLostError, match="only some data-parallel ranks"):
+        await rig.loops
+
+
+async def test_engine_is_busy_for_the_operator_while_its_weights_are_summed(rig: Rig) -> None:
+    rig.engine.knobs.checksum_delay_sec = 0.3
+    await rig.sync(rig.write(1, b"one"))
+    assert (await rig.state())["phase"] == "loading"
+    await until(lambda: _is(_phase(rig), "serving"))
+
+
+async def _phase(rig: Rig) -> str:
+    return str((await rig.state())["phase"])
 
 
 async def test_second_sync_is_refused_while_one_runs(rig: Rig) -> None:
