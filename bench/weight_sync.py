@@ -1,32 +1,35 @@
-"""Overhead of a weight sync on a real API server: `python -m bench.weight_sync [--gateways 4] [--engines 8]`.
+"""The overhead of a weight sync on a real API server: `python -m bench.weight_sync [--gateways 4 --engines 8]`.
 
-The operator's own loop runs here against stand-in agents and gateways on loopback addresses; Lease and events live in
-a fresh namespace. A window is what a gateway sees: from the first word of the hold (direct post or Lease watch) to the
-first word of its release. Overhead = the longest window of a sync minus the slowest engine's own update. Beside it, in
-the same run: the time from one Lease patch to the watch event of it. The last line is JSON.
+The operator's own loop runs here against stand-in agents and gateways in two other processes (`stand_ins`); Lease and
+events live in a fresh namespace. A window is what a user of one gateway sees: from its first word of the hold (direct
+post or Lease watch) to its first word of the release. Overhead = the longest window − the slowest engine's own update.
+Beside it, in the same run: the time from one Lease patch to the watch event of it. The last line is JSON; what this run
+did not measure is null.
 """
 
 import argparse
 import asyncio
+import gc
 import json
 import statistics
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import aiohttp
-from aiohttp import web
 
+from bench import stand_ins
 from examples.quickstart.commands import Cluster
 from openclaw_core import kube, names
 from openclaw_core.config.spec import TrainingSpec
 from openclaw_core.kube import Kube
-from openclaw_core.leases import Published, parse_weight_sync
-from openclaw_core.versions import BASE, WeightVersion
-from openclaw_core.wire import AgentState, Paused, PausedAck, Prepare, Prepared, Sync, Synced
+from openclaw_core.leases import Published
+from openclaw_core.status import LastSync
+from openclaw_core.versions import WeightVersion
+from openclaw_operator import service
 from openclaw_operator.events import Recorder
 from openclaw_operator.training import Training
 from openclaw_operator.weightsync import model as m
@@ -36,93 +39,6 @@ LEASES = "coordination.k8s.io/v1"
 TOKENS = Tokens(gateway="bench", agent="bench")
 NAME = "bench"
 ENGINE_SEC = 0.05
-
-
-@dataclass
-class Agent:
-    """A sync agent whose engine takes ENGINE_SEC."""
-
-    ip: str
-    version: str = str(BASE)
-    highest: int = 0
-    took: list[float] = field(default_factory=list)
-
-    def routes(self) -> list[web.RouteDef]:
-        return [web.get("/state", self.state), web.post("/prepare", self.prepare), web.post("/sync", self.sync)]
-
-    async def state(self, _: web.Request) -> web.Response:
-        state = AgentState(
-            version=self.version,
-            target=None,
-            ready=True,
-            paused=False,
-            highest_epoch=self.highest,
-            phase="serving",
-        )
-        return _json(state)
-
-    async def prepare(self, request: web.Request) -> web.Response:
-        return _json(Prepared(version=Prepare.model_validate_json(await request.read()).version, ready=True))
-
-    async def sync(self, request: web.Request) -> web.Response:
-        asked = Sync.model_validate_json(await request.read())
-        began = time.perf_counter()
-        await asyncio.sleep(ENGINE_SEC)
-        self.version, self.highest = asked.version, asked.epoch
-        seconds = time.perf_counter() - began
-        self.took.append(seconds)
-        return _json(Synced(epoch=asked.epoch, version=asked.version, ok=True, pause_sec=seconds))
-
-
-@dataclass
-class Gateway:
-    """Notes the first word of each epoch's hold and release, by post or by watch."""
-
-    ip: str
-    held: dict[int, float] = field(default_factory=dict)
-    released: dict[int, float] = field(default_factory=dict)
-
-    def routes(self) -> list[web.RouteDef]:
-        return [web.post("/internal/paused", self.paused)]
-
-    async def paused(self, request: web.Request) -> web.Response:
-        told = Paused.model_validate_json(await request.read())
-        self.note(told.epoch, held=told.lease_sec > 0)
-        return _json(PausedAck(epoch=told.epoch, pod_uid=self.ip, process_start=0.0, paused=told.lease_sec > 0))
-
-    def note(self, epoch: int, *, held: bool) -> None:
-        if not held:
-            self.released.setdefault(epoch, time.perf_counter())
-        elif epoch not in self.released:
-            self.held.setdefault(epoch, time.perf_counter())
-
-    async def watch(self, api: Kube, namespace: str) -> None:
-        collection = kube.path(LEASES, "leases", namespace)
-        chosen = f"metadata.name={names.weight_sync_lease(NAME)}"
-        while True:
-            async for _, lease in api.watch(
-                collection, field_selector=chosen, resource_version=await _now(api, collection)
-            ):
-                if "spec" in lease:
-                    state = parse_weight_sync(lease)
-                    self.note(state.epoch, held=state.hold is not None)
-
-
-def _json(body: AgentState | Prepared | Synced | PausedAck) -> web.Response:
-    return web.Response(text=body.model_dump_json(), content_type="application/json")
-
-
-@asynccontextmanager
-async def _serving(ip: str, port: int, routes: list[web.RouteDef]) -> AsyncIterator[None]:
-    app = web.Application()
-    app.add_routes(routes)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, ip, port).start()
-    try:
-        yield
-    finally:
-        await runner.cleanup()
 
 
 @asynccontextmanager
@@ -140,10 +56,10 @@ def _training(namespace: str) -> Training:
     return Training(namespace, NAME, str(uuid.uuid4()), 1, TrainingSpec.model_validate(spec))
 
 
-def _world(agents: list[Agent], gateways: list[Gateway], version: WeightVersion | None) -> m.World:
+def _world(engines: Sequence[str], gateways: Sequence[str], version: WeightVersion | None) -> m.World:
     return m.World(
-        engines=tuple(m.EnginePod(agent.ip, agent.ip, agent.ip, True) for agent in agents),
-        gateways=tuple(m.GatewayPod(gateway.ip, gateway.ip, gateway.ip, True) for gateway in gateways),
+        engines=tuple(m.EnginePod(address, address, address, True) for address in engines),
+        gateways=tuple(m.GatewayPod(address, address, address, True) for address in gateways),
         published=Published(version=version),
         pinned=None,
         pause_timeout_sec=30,
@@ -183,36 +99,67 @@ async def _measure_watch(api: Kube, namespace: str, rounds: int) -> list[float]:
     return took
 
 
-async def _syncs(api: Kube, namespace: str, agents: list[Agent], gateways: list[Gateway], rounds: int) -> list[float]:
-    """Overheads in seconds."""
-    training = _training(namespace)
-    lease = names.weight_sync_lease(NAME)
-    await api.create(kube.path(LEASES, "leases", namespace), {"metadata": {"name": lease}})
-    overheads = []
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True)) as session:
+@dataclass(frozen=True)
+class Sync:
+    """One sync: its longest window on any gateway, and its slowest engine's own update. Seconds."""
+
+    window: float
+    engine: float
+
+    @property
+    def overhead(self) -> float:
+        return self.window - self.engine
+
+
+async def _syncs(api: Kube, namespace: str, stand_ins: "StandIns", rounds: int) -> list[Sync]:
+    """Publish one version after another to the operator's own loop."""
+    training, found = _training(namespace), []
+    engines, gateways = stand_ins.engines, stand_ins.gateways
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=service.KEEP_ALIVE_SEC)
+    async with aiohttp.ClientSession(connector=connector) as session:
         loop = SyncLoop(
             training, identity="bench", kube=api, session=session, recorder=Recorder(api), changed=lambda: None
         )
-        running = [asyncio.create_task(loop.run())]
-        running += [asyncio.create_task(gateway.watch(api, namespace)) for gateway in gateways]
+        running = asyncio.create_task(loop.run())
         try:
-            loop.update(training, _world(agents, gateways, None), TOKENS)
+            loop.update(training, _world(engines, gateways, None), TOKENS)
             await asyncio.sleep(2)
             for number in range(1, rounds + 1):
                 version = WeightVersion.of(number, f"{number:064x}")
-                loop.update(training, _world(agents, gateways, version), TOKENS)
-                async with asyncio.timeout(30):
-                    while loop.view.last_sync is None or loop.view.last_sync.version != str(version):  # noqa: ASYNC110 - no event tells it
-                        await asyncio.sleep(0.01)
-                epoch = loop.view.last_sync.epoch
-                windows = [gateway.released[epoch] - gateway.held[epoch] for gateway in gateways]
-                overheads.append(max(windows) - max(agent.took[-1] for agent in agents))
+                loop.update(training, _world(engines, gateways, version), TOKENS)
+                await _served(loop, str(version))
+                found.append(stand_ins.last_sync(loop.view.last_sync))
                 await asyncio.sleep(0.2)
         finally:
-            for task in running:
-                task.cancel()
-            await asyncio.wait(running)
-    return overheads
+            running.cancel()
+            await asyncio.wait([running])
+    return found
+
+
+async def _served(loop: SyncLoop, version: str) -> None:
+    async with asyncio.timeout(30):
+        while loop.view.last_sync is None or loop.view.last_sync.version != version:  # noqa: ASYNC110 - no event tells it
+            await asyncio.sleep(0.01)
+
+
+@dataclass(frozen=True)
+class StandIns:
+    """Addresses of engines and gateways, and the processes that play them."""
+
+    engines: Sequence[str]
+    gateways: Sequence[str]
+    engine_process: stand_ins.Process
+    gateway_process: stand_ins.Process
+
+    def last_sync(self, last: LastSync | None) -> Sync:
+        """What they noted of the sync that ended just now."""
+        assert last is not None
+        time.sleep(0.05)  # the last gateway may still be reading its word; nothing is measured in this moment
+        windows, updates = self.gateway_process.rows(), self.engine_process.rows()
+        return Sync(
+            window=max(seconds for epoch, seconds in windows if epoch == last.epoch),
+            engine=max(seconds for epoch, seconds in updates if epoch == last.epoch),
+        )
 
 
 def _percentile(values: list[float], share: float) -> float:
@@ -220,39 +167,54 @@ def _percentile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, round(share * (len(ordered) - 1)))]
 
 
-def _figures(values: list[float]) -> dict[str, float]:
-    return {
-        "p50_ms": round(statistics.median(values) * 1000, 2),
-        "p99_ms": round(_percentile(values, 0.99) * 1000, 2),
-    }
-
-
 async def _run(options: argparse.Namespace) -> dict[str, object]:
-    agents = [Agent(f"127.0.8.{index + 1}") for index in range(options.engines)]
-    gateways = [Gateway(f"127.0.9.{index + 1}") for index in range(options.gateways)]
+    engines = [f"127.0.8.{index + 1}" for index in range(options.engines)]
+    gateways = [f"127.0.9.{index + 1}" for index in range(options.gateways)]
+    kubeconfig = Cluster.from_environment().parsed_kubeconfig()
     async with AsyncExitStack() as stack:
-        api = await stack.enter_async_context(Kube.from_kubeconfig(Cluster.from_environment().parsed_kubeconfig()))
+        api = await stack.enter_async_context(Kube.from_kubeconfig(kubeconfig))
         namespace = await stack.enter_async_context(_namespace(api))
-        for agent in agents:
-            await stack.enter_async_context(_serving(agent.ip, names.PORT_AGENT, agent.routes()))
-        for gateway in gateways:
-            await stack.enter_async_context(_serving(gateway.ip, names.PORT_GATEWAY_INTERNAL, gateway.routes()))
+        lease = names.weight_sync_lease(NAME)
+        await api.create(kube.path(LEASES, "leases", namespace), {"metadata": {"name": lease}})
+        engine_process = stack.enter_context(stand_ins.process(stand_ins.Engines(tuple(engines), ENGINE_SEC)))
+        watching = stand_ins.Gateways(tuple(gateways), kubeconfig, namespace, lease)
+        gateway_process = stack.enter_context(stand_ins.process(watching))
+        gc.collect()
+        gc.freeze()
         watch = await _measure_watch(api, namespace, options.rounds)
-        overheads = await _syncs(api, namespace, agents, gateways, options.rounds)
+        played = StandIns(engines, gateways, engine_process, gateway_process)
+        syncs = await _syncs(api, namespace, played, options.rounds)
+    return _result(options, syncs, watch)
+
+
+def _result(options: argparse.Namespace, syncs: list[Sync], watch: list[float]) -> dict[str, object]:
+    overheads = [sync.overhead for sync in syncs]
+    lease_p99 = _percentile(watch, 0.99)
     return {
         "gateways": options.gateways,
         "engines": options.engines,
         "rounds": options.rounds,
-        "overhead": _figures(overheads),
-        "lease_patch_to_watch": _figures(watch),
+        "overhead_ms_p50": _ms(statistics.median(overheads)),
+        "overhead_ms_p99": _ms(_percentile(overheads, 0.99)),
+        "overhead_p99_over_lease_p99": round(_percentile(overheads, 0.99) / lease_p99, 2),
+        "window_ms_p50": _ms(statistics.median([sync.window for sync in syncs])),
+        "lease_ms_p50": _ms(statistics.median(watch)),
+        "lease_ms_p99": _ms(lease_p99),
+        "window_over_copy": None,
+        "lora_503": None,
+        "client_failures": None,
     }
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 2)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gateways", type=int, default=4)
     parser.add_argument("--engines", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=300)
     sys.stdout.write(json.dumps(asyncio.run(_run(parser.parse_args()))) + "\n")
 
 

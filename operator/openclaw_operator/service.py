@@ -33,6 +33,8 @@ from openclaw_operator.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 LEASE_NAME = "openclaw-operator"
+KEEP_ALIVE_SEC = 2.0
+"""Connections to pods stay open this long: from the preparation of engines to their update."""
 WORKERS = 4
 PASS_LIMIT_SEC = 120.0
 """Longest pass over one training; each of its requests is bounded too."""
@@ -86,8 +88,8 @@ class _Work:
         groups = await _has_groups(self._kube)
         applied = (*kinds.APPLIED, kinds.LEADER_WORKER_SET) if groups else kinds.APPLIED
         watchdog = Watchdog(self._kube, self._options.namespaces)
-        # One connection per call: an engine's kept-alive connection may be closing just when a hold needs it.
-        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        # Kept shorter than any server keeps it: no connection may be closing just when a hold needs it.
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SEC)
         async with aiohttp.ClientSession(connector=connector) as session, asyncio.TaskGroup() as group:
             self._reconciler = Reconciler(
                 self._kube,

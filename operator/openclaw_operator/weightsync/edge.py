@@ -33,6 +33,8 @@ from openclaw_operator.weightsync.view import view
 
 log = logging.getLogger(__name__)
 FIELD_MANAGER = "openclaw-weight-sync"
+LOOK_IN_HOLD_SEC = 1.0
+"""The status says that submissions are paused this long after the hold began; most are over by then."""
 _API_FAILURES = (KubeError, aiohttp.ClientError, TimeoutError)
 
 
@@ -69,6 +71,7 @@ class SyncLoop:
         self._world: m.World | None = None
         self._tokens = Tokens()
         self._view = view(self._machine)
+        self._look_after = float("-inf")
 
     @property
     def view(self) -> m.SyncView:
@@ -103,6 +106,13 @@ class SyncLoop:
             return m.Tick()
 
     def _look(self) -> None:
+        """Note what changed for the status, but not in the moments that users wait for: a pass of the reconcile would
+        take its share of them."""
+        moment = asyncio.get_running_loop().time()
+        if not self._machine.holding:
+            self._look_after = moment + LOOK_IN_HOLD_SEC
+        elif moment < self._look_after:
+            return
         now = view(self._machine)
         if now != self._view:
             self._changed()
@@ -170,8 +180,10 @@ class SyncLoop:
         return m.SyncEnded(action.uid, action.epoch, action.version, answer, error)
 
     async def _tell(self, action: m.TellGateways) -> None:
+        gateways, body = Gateways(self._session, self._tokens.gateway), action.paused.model_dump_json().encode()
+
         async def one(pod: m.GatewayPod) -> None:
-            ack = await Gateways(self._session, self._tokens.gateway).tell(pod, action.paused)
+            ack = await gateways.tell(pod, body)
             if ack is not None:
                 self._inbox.put_nowait(m.GatewayAcked(pod.uid, ack.epoch))
 

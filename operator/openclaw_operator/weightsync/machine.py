@@ -85,6 +85,11 @@ class Machine:
         due += [solo.not_before for solo in self.fleet.solos.values() if solo.not_before > self.now]
         return max(min(due), self.now + 0.005)
 
+    @property
+    def holding(self) -> bool:
+        """Submissions are paused by this machine, or are about to be."""
+        return self._run is not None
+
     def target(self) -> str | None:
         """Version engines should serve; None before Lease and world are known."""
         if self.last_lease is None or self.world is None:
@@ -250,6 +255,9 @@ class Machine:
         self.phase = Phase.PAUSING
         self.retention.remember((lease.serving_version, target), self.now)
         self._write_lease(held)
+        # Says nothing new; it opens the connections that the hold and its release will need.
+        known = Paused(epoch=lease.epoch, lease_sec=0.0, serving_version=lease.serving_version)
+        self._out.append(m.TellGateways(known))
 
     def _hold_confirmed(self, run: m.HoldRun) -> None:
         run.confirmed, run.confirmed_at = True, self.now

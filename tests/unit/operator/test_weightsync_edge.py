@@ -33,6 +33,7 @@ class Pod:
     version: str = str(BASE)
     highest: int = 0
     told: list[tuple[str, float, object]] = field(default_factory=list)
+    holds: set[int] = field(default_factory=set)
 
     def note(self, call: str, body: object = None) -> None:
         self.told.append((call, time.monotonic(), body))
@@ -68,7 +69,9 @@ class Pod:
     async def paused(self, request: web.Request) -> web.Response:
         require(request, TOKENS.gateway)
         body = Paused.model_validate_json(await request.read())
-        self.note("hold" if body.lease_sec else "release", body)
+        self.holds |= {body.epoch} if body.lease_sec else set()
+        self.note("hold" if body.lease_sec else "release" if body.epoch in self.holds else "known", body)
+        self.holds -= set() if body.lease_sec else {body.epoch}
         return answer(PausedAck(epoch=body.epoch, pod_uid=self.ip, process_start=0.0, paused=body.lease_sec > 0))
 
 
@@ -147,7 +150,7 @@ async def test_sync_prepares_then_holds_then_updates_then_releases() -> None:
         loop.update(training(), world(engines, gateways, NEW), TOKENS)
         await until(lambda: loop.view.last_sync is not None)
 
-    order = sorted((when, call) for pod in (*engines, *gateways) for call, when, _ in pod.told)
+    order = sorted((when, call) for pod in (*engines, *gateways) for call, when, _ in pod.told if call != "known")
     assert [call for _, call in order] == ["prepare", "prepare", "hold", "sync", "sync", "release"]
     assert {pod.version for pod in engines} == {str(NEW)}
     assert (lease(kube).hold, lease(kube).serving_version, lease(kube).epoch) == (None, str(NEW), 1)
