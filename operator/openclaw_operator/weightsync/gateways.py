@@ -25,9 +25,7 @@ class Gateways:
         url = f"http://{host}:{names.PORT_GATEWAY_INTERNAL}/internal/paused"
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         try:
-            async with self.session.post(
-                url, data=body, headers=headers, timeout=_TIMEOUT
-            ) as response:
+            async with self.session.post(url, data=body, headers=headers, timeout=_TIMEOUT) as response:
                 return PausedAck.model_validate_json(await response.read()) if response.status == 200 else None
         except (aiohttp.ClientError, TimeoutError, ValidationError):
             return None
