@@ -48,6 +48,7 @@ format: env ## Format and fix what ruff can fix
 .PHONY: generate
 generate: env ## Write the generated files: crds/, chart CRDs, docs tables
 	$(PY) -m openclaw_core.generate
+	$(PY) -m openclaw_operator.reason_table
 
 .PHONY: env
 env: .venv/.stamp ## Make .venv from the hashed development lock

@@ -22,6 +22,8 @@ Object = dict[str, Any]
 
 _LATE = {"RoleBinding": 1} | dict.fromkeys(kinds.WORKLOADS, 2)
 _INVALID = 422
+_UNTYPED = "failed to create typed patch object"
+"""How the API server begins its answer to an apply with a field that does not exist, or with one key twice."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,8 @@ class Applier:
         self.writes: Counter[str] = Counter()
         """Writes sent since the start by kind, for metrics and the test that an idle operator sends none."""
 
-    async def apply(self, children: Iterable[Object], live: Mapping[ChildKey, Object], memory: Memory) -> list[Fault]:
-        """Apply what differs. Faults are returned, not raised: one bad child stops no other.
+    async def apply(self, children: Iterable[Object], live: dict[ChildKey, Object], memory: Memory) -> list[Fault]:
+        """Apply what differs, and keep `live` up to date. Faults are returned: one bad child stops no other.
 
         In three waves: a RoleBinding needs its Role to be there, and pods need what they refer to.
         """
@@ -70,7 +72,7 @@ class Applier:
                 uid = live[kind, name]["metadata"]["uid"]
                 await self._kube.delete(kinds.BY_NAME[kind].path(namespace, name), uid=uid)
 
-    async def _apply_one(self, child: Object, live: Mapping[ChildKey, Object], memory: Memory) -> Fault | None:
+    async def _apply_one(self, child: Object, live: dict[ChildKey, Object], memory: Memory) -> Fault | None:
         key = (child["kind"], child["metadata"]["name"])
         wanted, found = digest(child), live.get(key)
         if found is not None and memory.applied.get(key) == (wanted, fingerprint(child["kind"], found)):
@@ -79,10 +81,11 @@ class Applier:
             await self._refuse_foreign(child, found)
             reply = await self._send(child)
         except KubeError as error:
-            if error.status >= 500 or error.status == 429:
+            if _passes(error):
                 raise
             component = (child["metadata"].get("labels") or {}).get(names.LABEL_COMPONENT)
             return Fault(key, f"{key[0]} {key[1]}: {error.message or error.reason}", component)
+        live[key] = reply
         memory.applied[key] = (wanted, fingerprint(child["kind"], reply))
         return None
 
@@ -111,6 +114,11 @@ class Applier:
         ours = {reference["uid"] for reference in child["metadata"]["ownerReferences"]}
         if not owners & ours:
             raise KubeError(409, "Exists", "exists already and does not belong to this training; rename one of the two")
+
+
+def _passes(error: KubeError) -> bool:
+    """Whether trying again may help. A manifest the schema does not know gets a 500 all the same."""
+    return (error.status >= 500 or error.status == 429) and _UNTYPED not in error.message
 
 
 def digest(value: Any) -> str:

@@ -16,7 +16,8 @@ from openclaw_operator import kinds
 from openclaw_operator.kinds import Kind
 from openclaw_operator.training import Key
 
-Enqueue = Callable[[Key], None]
+Enqueue = Callable[[Key, str], None]
+"""Told which training to look at, and of which kind (plural) something changed."""
 Heard = Callable[[Key, str, bool], None]
 """Told of each event of a training: key, resourceVersion, whether it was deleted."""
 
@@ -30,12 +31,12 @@ def registry(enqueue: Enqueue, heard: Heard, children: Iterable[Kind]) -> kopf.O
     ) -> None:
         key = Key(namespace or "", name)
         heard(key, str(meta.get("resourceVersion") or ""), type == "DELETED")
-        enqueue(key)
+        enqueue(key, names.PLURAL)
 
-    async def on_child(*, namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
+    async def on_child(*, namespace: str | None, labels: Mapping[str, str], resource: kopf.Resource, **_: Any) -> None:
         training = labels.get(names.LABEL_TRAINING)
         if training:
-            enqueue(Key(namespace or "", training))
+            enqueue(Key(namespace or "", training), resource.plural)
 
     kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=found, id="training")(on_training)
     for kind in children:

@@ -1,11 +1,11 @@
 """What the API server holds of one training: its own object, its children and its pods, read afresh each time.
 
-Lists are narrowed by label on the server. Nothing is cached: a reconcile is level-triggered and rare, and a stale
-cache after a change of leader would report pods that are long gone.
+Lists are narrowed by label on the server. Kinds of which no watch event came since the last look keep what that look
+saw, so a pod's start costs two lists and not one of every kind; a resync, a failure and a new leader look at all.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,8 @@ class Observation:
     """One look at a training."""
 
     body: Object
-    children: Mapping[ChildKey, Object]
+    children: dict[ChildKey, Object]
+    """As last seen or applied."""
     pods: tuple[Object, ...]
 
     def pods_of(self, component: str) -> list[Object]:
@@ -45,23 +46,36 @@ def is_live(pod: Object) -> bool:
     return not ended and "deletionTimestamp" not in pod["metadata"]
 
 
-async def observe(kube: Kube, key: Key, applied: Sequence[Kind] = kinds.APPLIED) -> Observation | None:
-    """None when the training is gone or being deleted. `applied`: kinds of children this cluster can have."""
+async def observe(
+    kube: Kube,
+    key: Key,
+    applied: Sequence[Kind] = kinds.APPLIED,
+    *,
+    known: Observation | None = None,
+    changed: Collection[str] | None = None,
+) -> Observation | None:
+    """None when the training is gone or being deleted. `applied`: kinds of children this cluster can have.
+
+    With `known` only kinds in `changed` (plural names) are listed, the rest is taken from it; `changed` None = all.
+    """
     try:
         body = await kube.get(kinds.TRAINING.path(key.namespace, key.name))
     except NotFoundError:
         return None
     if "deletionTimestamp" in body["metadata"]:
         return None
+    if known is None or known.body["metadata"]["uid"] != body["metadata"]["uid"]:
+        known, changed = None, None
+    listed = [kind for kind in (*applied, kinds.POD) if changed is None or kind.plural in changed]
     chosen = f"{names.LABEL_TRAINING}={key.name}"
-    wanted = (*applied, kinds.POD)
-    lists = await asyncio.gather(*(kube.list(kind.collection(key.namespace), label_selector=chosen) for kind in wanted))
-    children = {
-        (kind.kind, item["metadata"]["name"]): item
-        for kind, found in zip(applied, lists, strict=False)
-        for item in found["items"]
-    }
-    return Observation(body, children, tuple(lists[-1]["items"]))
+    lists = await asyncio.gather(*(kube.list(kind.collection(key.namespace), label_selector=chosen) for kind in listed))
+    found = {kind.kind: answer["items"] for kind, answer in zip(listed, lists, strict=True)}
+    children = {item: value for item, value in (known.children if known else {}).items() if item[0] not in found}
+    for kind, items in found.items():
+        if kind != kinds.POD.kind:
+            children |= {(kind, item["metadata"]["name"]): item for item in items}
+    pods = tuple(found[kinds.POD.kind]) if kinds.POD.kind in found else known.pods if known else ()
+    return Observation(body, children, pods)
 
 
 def _label(item: Object, label: str) -> str | None:

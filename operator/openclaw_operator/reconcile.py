@@ -87,21 +87,26 @@ class Reconciler:
         self.applier = Applier(kube)
         self.reporter = Reporter(kube, self._recorder)
         self.states: dict[Key, State] = {}
-        self._fresh: set[Key] = set()
+        self._changed: dict[Key, set[str]] = {}
+        """Kinds (plural) of which something changed since the last look; a key that is absent is looked at whole."""
 
-    def invalidate(self, key: Key) -> None:
-        """Something of this training changed in the API server: the next pass observes afresh."""
-        self._fresh.discard(key)
+    def invalidate(self, key: Key, plural: str | None = None) -> None:
+        """Something of this training changed in the API server: the next pass looks at that kind, or (None) at all."""
+        if plural is None:
+            self._changed.pop(key, None)
+        elif key in self._changed:
+            self._changed[key].add(plural)
 
     async def reconcile(self, key: Key) -> None:
         """One pass. Raises what the API server's failures raise; the queue backs off."""
         state = self.states.get(key)
-        if state is None or state.seen is None or key not in self._fresh:
-            self._fresh.add(key)
+        changed = self._changed.get(key)
+        if state is None or state.seen is None or changed is None or changed:
+            self._changed[key] = set()
             try:
-                state = await self._full_pass(key)
+                state = await self._full_pass(key, changed)
             except BaseException:
-                self._fresh.discard(key)
+                self.invalidate(key)
                 raise
         if state is None:
             return
@@ -112,8 +117,10 @@ class Reconciler:
             self.invalidate(key)
             self._enqueue(key)
 
-    async def _full_pass(self, key: Key) -> State | None:
-        seen = await observe(self._kube, key, self._kinds)
+    async def _full_pass(self, key: Key, changed: set[str] | None) -> State | None:
+        before = self.states.get(key)
+        known = before.seen if before is not None else None
+        seen = await observe(self._kube, key, self._kinds, known=known, changed=changed)
         if seen is None or managed_elsewhere(seen.body):
             self.forget(key)
             return None
@@ -144,7 +151,7 @@ class Reconciler:
     def forget(self, key: Key) -> None:
         """The training is gone; the garbage collector removes its children."""
         state = self.states.pop(key, None)
-        self._fresh.discard(key)
+        self.invalidate(key)
         if state is not None and state.sync_task is not None:
             state.sync_task.cancel()
 
@@ -153,7 +160,7 @@ class Reconciler:
         known = self.states.get(key)
         if known is None or known.uid != uid:
             self.forget(key)
-            self._fresh.add(key)
+            self._changed[key] = set()
             self.states[key] = State(key, uid)
         return self.states[key]
 

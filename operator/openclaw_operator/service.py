@@ -143,8 +143,10 @@ class _Work:
     def _spawned(self) -> None:
         tasks.set_on_signals(self._stop)
 
-    def _seen(self, key: Key) -> None:
-        self._changed(key, True)
+    def _seen(self, key: Key, plural: str) -> None:
+        if self._reconciler is not None:
+            self._reconciler.invalidate(key, plural)
+        self._queue.add(key)
 
     def _changed(self, key: Key, afresh: bool) -> None:
         if afresh and self._reconciler is not None:

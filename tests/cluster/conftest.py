@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from openclaw_cluster import bare
-from tests.cluster.lab import ROOT, Lab, install_operator, kubectl
+from tests.cluster.lab import CHART, ROOT, Lab, helm, install_operator, kubectl
+from tests.cluster.own_operator import OwnOperator, PaperKubelet, Rig
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +39,34 @@ def paper(plane: bare.Bare) -> Iterator[Lab]:
     """A namespace of `plane`: its pods exist on paper only."""
     with Lab.fresh(plane.kubeconfig) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """A control plane with the chart's CRD and rights, an operator process that has those rights and no more, and a
+    kubelet on paper.
+    """
+    with bare.control_plane(tmp_path_factory.mktemp("rig")) as plane, PaperKubelet(plane) as kubelet:
+        helm(
+            *("install", "openclaw", str(CHART), "--namespace", "ops", "--create-namespace", "--set", "replicas=0"),
+            kubeconfig=plane.kubeconfig,
+        )
+        account = operator_account(plane)
+        operator = OwnOperator(account, plane.folder)
+        operator.start()
+        try:
+            operator.until_leading()
+            with Lab.fresh(plane.kubeconfig) as lab:
+                yield Rig(plane, kubelet, operator, lab)
+                assert operator.alive(), operator.log.read_text()[-3000:]
+        finally:
+            operator.kill()
+
+
+def operator_account(plane: bare.Bare) -> Path:
+    """A kubeconfig with the token of the chart's ServiceAccount."""
+    words = ("-n", "ops", "create", "token", "openclaw", "--duration=2h")
+    return plane.write_kubeconfig("operator.kubeconfig", kubectl(*words, kubeconfig=plane.kubeconfig).strip())
 
 
 def install_crd(kubeconfig: Path) -> None:

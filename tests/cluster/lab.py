@@ -22,6 +22,7 @@ from openclaw_core import names
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "openclaw-training"
+CHART = ROOT / "charts" / "openclaw-rl"
 OPERATOR_NAMESPACE, RELEASE = "openclaw-system", "openclaw"
 STAND_IN = Path(__file__).with_name("stand_in.py")
 Object = dict[str, Any]
@@ -42,6 +43,12 @@ def kubectl(*arguments: str, stdin: str | None = None, timeout: float = 60.0, ku
     context = ["--context", os.environ["KUBECONTEXT"]] if os.environ.get("KUBECONTEXT") else []
     where = ["--kubeconfig", str(kubeconfig)] if kubeconfig else context
     return _run([str(ROOT / ".venv/bin/kubectl"), *where, *arguments], stdin, timeout)
+
+
+def helm(*arguments: str, kubeconfig: Path, timeout: float = 120.0) -> str:
+    """Output of helm against a control plane of the test's own; CommandError with its words."""
+    tool = str(CACHE / "cluster" / "bin" / "helm")
+    return _run([tool, "--kubeconfig", str(kubeconfig), *arguments], None, timeout)
 
 
 def install_operator() -> None:

@@ -23,9 +23,10 @@ from typing import Any
 import aiohttp
 import yaml
 
+from openclaw_cluster import bare
 from openclaw_core import names
 from openclaw_core.kube import Kube, KubeError
-from tests.cluster.lab import until
+from tests.cluster.lab import Lab, until
 
 Object = dict[str, Any]
 IMAGES = {f"OPENCLAW_IMAGE_{component.upper()}": f"registry.test/{component}:1" for component in names.COMPONENTS}
@@ -124,8 +125,8 @@ def waiting(pod: Object, *, condition: Object | None = None, container: Object |
 class PaperKubelet:
     """Writes pod statuses in a thread of its own. `decide` (pod → status, None = leave) may be replaced."""
 
-    def __init__(self, kubeconfig: Path) -> None:
-        self._config = yaml.safe_load(kubeconfig.read_text())
+    def __init__(self, plane: bare.Bare) -> None:
+        self._config = yaml.safe_load(plane.kubeconfig.read_text())
         self.decide: Callable[[Object], Object | None] = ready
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
@@ -163,3 +164,21 @@ class PaperKubelet:
         except KubeError as error:
             if error.status not in (404, 409):
                 raise
+
+
+@dataclass
+class Rig:
+    """All of it: the control plane, the kubelet on paper, the operator and a namespace."""
+
+    plane: bare.Bare
+    kubelet: PaperKubelet
+    operator: OwnOperator
+    lab: Lab
+
+    def versions(self, kinds: str) -> dict[str, str]:
+        """resourceVersion of every object of these kinds in the namespace, by kind and name."""
+        found = self.lab.items(kinds)
+        return {f"{item['kind']}/{item['metadata']['name']}": item["metadata"]["resourceVersion"] for item in found}
+
+    def uids(self, training: str, component: str) -> set[str]:
+        return {pod["metadata"]["uid"] for pod in self.lab.pods(training, component)}

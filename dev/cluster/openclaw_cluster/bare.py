@@ -9,6 +9,7 @@ disturbs, the embedded cluster. Pods exist but no container runs; a test writes 
 import contextlib
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -73,10 +74,18 @@ class Bare:
         return path
 
     def start(self, name: str, argv: Sequence[str | Path]) -> None:
-        """Start one program; its output goes to `<folder>/<name>.log`."""
+        """Start one program; its output goes to `<folder>/<name>.log`.
+
+        Under its bare name: the embedded cluster's sweep ends every process whose words name that cluster's folders.
+        """
+        program, *words = (str(word) for word in argv)
         with (self.folder / f"{name}.log").open("ab") as output:
             self.running[name] = subprocess.Popen(
-                [str(word) for word in argv], stdout=output, stderr=subprocess.STDOUT, preexec_fn=die_with_parent
+                [Path(program).name, *words],
+                executable=shutil.which(program),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                preexec_fn=die_with_parent,
             )
 
     def stop(self, name: str) -> None:
@@ -201,6 +210,8 @@ def _controller_manager(bare: Bare) -> list[str]:
             secure_port=0,
             leader_elect="false",
             service_account_private_key_file=bare.folder / "service-account.key",
+            # Nodes on paper send no heartbeats.
+            controllers="*,-node-lifecycle-controller,-taint-eviction-controller",
             kube_api_qps=bare.options.controller_qps,
             kube_api_burst=bare.options.controller_qps * 3 // 2,
         ),

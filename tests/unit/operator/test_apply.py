@@ -45,6 +45,15 @@ async def test_api_server_in_trouble_fails_the_pass_instead_of_blaming_the_child
         await Applier(kube).apply([child("Service", "a")], {}, Memory())
 
 
+async def test_field_that_does_not_exist_is_the_childs_fault_though_the_answer_is_a_500() -> None:
+    kube = MemoryKube()
+    words = "failed to create typed patch object (lab/a): .spec.template.spec.nodeSelectr: field not declared in schema"
+    kube.fail[f"{SERVICES}/a"] = KubeError(500, "", words)
+    wanted = child("Service", "a")
+    (fault,) = await Applier(kube).apply([wanted], {("Service", "a"): wanted}, Memory())
+    assert "nodeSelectr" in fault.message
+
+
 async def test_clashing_ports_of_a_service_are_replaced() -> None:
     class Clashing(MemoryKube):
         async def apply(self, object_path: str, body: Object, *, field_manager: str, force: bool = True) -> Object:

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from openclaw_core import names
+from openclaw_core.kube import KubeError
 from openclaw_core.wire import Stats
 from openclaw_operator.reconcile import Reconciler
 from openclaw_operator.telemetry import Telemetry
@@ -246,6 +247,38 @@ async def test_deleted_training_is_forgotten() -> None:
 
 def events(kube: MemoryKube) -> list[dict[str, object]]:
     return [item for path, item in kube.objects.items() if "/events/" in path]
+
+
+@pytest.mark.looptime
+async def test_event_of_a_pod_lists_pods_and_nothing_else() -> None:
+    kube = cluster()
+    async with reconciler(kube) as found:
+        await settle(found)
+        asked = len(kube.requests)
+        found.invalidate(KEY, "pods")
+        await found.reconcile(KEY)
+        lists = {path.rsplit("/", 1)[1] for method, path in kube.requests[asked:] if method == "GET"}
+        assert "pods" in lists
+        assert not {"deployments", "services", "roles"} & lists
+        kube.objects.pop("/api/v1/namespaces/lab/services/demo-judge")
+        found.invalidate(KEY, "services")
+        await found.reconcile(KEY)
+        assert "/api/v1/namespaces/lab/services/demo-judge" in kube.objects
+
+
+@pytest.mark.looptime
+async def test_failed_pass_looks_at_everything_again() -> None:
+    kube = cluster()
+    async with reconciler(kube) as found:
+        await settle(found)
+        del kube.objects["/api/v1/namespaces/lab/services/demo-judge"]
+        kube.fail["/api/v1/namespaces/lab/pods"] = KubeError(503, "ServiceUnavailable", "gone")
+        found.invalidate(KEY, "pods")
+        with pytest.raises(KubeError):
+            await found.reconcile(KEY)
+        kube.fail.clear()
+        await found.reconcile(KEY)
+        assert "/api/v1/namespaces/lab/services/demo-judge" in kube.objects
 
 
 @pytest.mark.looptime
