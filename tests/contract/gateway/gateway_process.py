@@ -84,8 +84,10 @@ class GatewayProcess:
 
 
 @asynccontextmanager
-async def gateway_process(directory: Path, engines: Sequence[str], **sections: Any) -> AsyncIterator[GatewayProcess]:
-    """`engines` are base URLs; `sections` change the training's spec. Every client sends KEY."""
+async def gateway_process(
+    directory: Path, engines: Sequence[str], *, keys: Path | None = None, **sections: Any
+) -> AsyncIterator[GatewayProcess]:
+    """`engines` are base URLs; `sections` change the training's spec. Every client sends KEY, or one of `keys`."""
     port, internal_port = _free_port(), _free_port()
     serving = {"port": port, "host": "127.0.0.1"} | sections.pop("policyServing", {})
     spec = {
@@ -108,6 +110,8 @@ async def gateway_process(directory: Path, engines: Sequence[str], **sections: A
         "OPENCLAW_EXPERIENCE_DIR": str(directory / "experience"),
         "OPENCLAW_INTERNAL_PORT": str(internal_port),
     }
+    if keys is not None:
+        environment["OPENCLAW_CLIENT_KEYS_DIR"] = str(keys)
     with (directory / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "openclaw_gateway", env=environment, stdout=log, stderr=log

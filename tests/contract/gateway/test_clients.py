@@ -221,3 +221,35 @@ async def test_stop_ends_with_code_0_and_everything_stored(gateway: GatewayProce
         await client.chat.completions.create(model="policy", messages=question)
     assert await gateway.stop() == 0
     assert ANSWER.encode() in gateway.database()
+
+
+async def test_keys_rotate_while_a_stream_of_their_client_runs(engine: FakeEngine, tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.mkdir()
+    (keys / "alice").write_text("old-key-of-alice")
+    (keys / "bob").write_text("key-of-bob")
+    engine.knobs.token_delay_sec = 0.3
+    question: Any = [{"role": "user", "content": "Hi"}]
+    serving = {"gateway": {"apiKeysSecretRef": {"name": "clients"}}}
+    async with gateway_process(tmp_path, [engine.url], keys=keys, policyServing=serving) as gateway:
+        alice, bob = (openai_client(gateway, api_key=key) for key in ("old-key-of-alice", "key-of-bob"))
+        stream = await alice.chat.completions.create(model="policy", messages=question, stream=True)
+        await anext(aiter(stream))
+        (keys / "alice").write_text("new-key-of-alice")
+        (keys / "bob").unlink()
+        for _ in range(200):
+            if "client keys: new" in gateway.log:
+                break
+            await asyncio.sleep(0.1)
+        for refused in (alice, bob):
+            with pytest.raises(openai.AuthenticationError):
+                await refused.models.list()
+        text = [chunk.choices[0].delta.content or "" async for chunk in stream]
+        assert "".join(text) == ANSWER  # it was let in before
+        async with openai_client(gateway, api_key="new-key-of-alice") as again:
+            history = [*question, {"role": "assistant", "content": ANSWER}, {"role": "user", "content": "and?"}]
+            await again.chat.completions.create(model="policy", messages=history)
+        await alice.close()
+        await bob.close()
+        assert len(await gateway.judge()) == 1  # the same client: the session went on
+        assert "key-of" not in gateway.log
