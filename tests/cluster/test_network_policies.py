@@ -130,3 +130,16 @@ def test_environment_reaches_the_addresses_its_training_names(walls: tuple[Lab, 
     lab.apply(policy)
     wanted = {"gateway:30000", "stranger:8000"}
     until("the stranger is reached", lambda: reached(lab, addresses, "environment") == wanted, 40, every=2.0)
+
+
+def test_environment_finds_the_gateway_by_name(walls: tuple[Lab, dict[str, str]]) -> None:
+    lab, _ = walls
+    ask = "import socket; print(socket.gethostbyname('kubernetes.default.svc.cluster.local'))"
+
+    def answer() -> str:
+        try:
+            return lab.run("exec", "environment", "--", "python", "-c", ask)
+        except CommandError:
+            return ""
+
+    until("the name is found", answer, 40, every=2.0)

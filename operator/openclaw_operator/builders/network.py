@@ -18,7 +18,8 @@ from openclaw_operator.training import Training
 
 Object = dict[str, Any]
 _API = "networking.k8s.io/v1"
-_DNS_PORT = 53
+_DNS_PORTS = (53, 5353)
+"""Of DNS pods, behind their Service; OpenShift's listen on 5353."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def _ingress(training: Training, component: str, network: Network) -> list[Objec
 
 def _egress(training: Training) -> list[Object]:
     public = training.spec.policy_serving.port
-    dns = [{"protocol": protocol, "port": _DNS_PORT} for protocol in ("UDP", "TCP")]
+    dns = [{"protocol": protocol, "port": port} for port in _DNS_PORTS for protocol in ("UDP", "TCP")]
     extra = [
         _rule("to", [{"ipBlock": {"cidr": egress.cidr}}], egress.ports)
         for egress in training.spec.environment_hosting.egress
