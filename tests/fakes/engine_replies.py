@@ -210,7 +210,7 @@ def sglext(run: Generation) -> Json:
 
 
 def first_chunk(run: Generation) -> bytes:
-    return _chunk(run, {"role": "assistant", "content": "", "reasoning_content": None})
+    return _chunk(run, {"role": "assistant", "content": "", "reasoning_content": None}, opening=True)
 
 
 def token_chunk(run: Generation, position: int) -> bytes:
@@ -264,10 +264,11 @@ def _envelope(run: Generation, kind: str, choices: list[Json]) -> Json:
     return {"id": run.rid, "object": kind, "created": int(time.time()), "model": model, "choices": choices}
 
 
-def _chunk(run: Generation, delta: Json, **choice: Any) -> bytes:
+def _chunk(run: Generation, delta: Json, *, opening: bool = False, **choice: Any) -> bytes:
+    """SGLang's opening chunk carries no usage, even where every other one does."""
     fields = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None, "matched_stop": None} | choice
     options = run.body.get("stream_options") or {}
-    usage = {"usage": run.usage()} if options.get("continuous_usage_stats") else {}
+    usage = {"usage": run.usage()} if options.get("continuous_usage_stats") and not opening else {}
     return _event(_envelope(run, "chat.completion.chunk", [fields]) | usage)
 
 

@@ -305,6 +305,18 @@ def test_stream_of_thinking_text_and_parallel_calls(size):
     assert (found[-2]["usage"]["input_tokens"], found[-2]["usage"]["output_tokens"]) == (5, 3)
 
 
+def test_message_starts_with_the_length_of_its_prompt_though_the_opening_chunk_does_not_say_it():
+    counted = json.dumps({"choices": [{"index": 0, "delta": {"content": "Hi"}}], "usage": {"prompt_tokens": 5}})
+    found = events(
+        chunk({"role": "assistant", "content": "", "reasoning_content": None}),
+        f"data: {counted}\n\n".encode(),
+        chunk({}, finish_reason="stop"),
+        DONE,
+    )
+    assert [event["type"] for event in found[:2]] == ["message_start", "content_block_start"]
+    assert found[0]["message"]["usage"]["input_tokens"] == 5
+
+
 def test_empty_stream_is_still_a_whole_message():
     kinds = [event["type"] for event in events(chunk({}, finish_reason="stop"), DONE)]
     assert kinds == ["message_start", "message_delta", "message_stop"]

@@ -61,6 +61,8 @@ class MessageStream:
 
     def _chunk(self, chunk: Json) -> bytes:
         self._usage = chunk.get("usage") or self._usage
+        if not self._started and not self._usage and not _says_something(chunk):
+            return b""  # the engine's opening chunk: how long the prompt is comes with the next one
         out = self._start(chunk)
         for choice in chunk.get("choices") or ():
             out += self._delta(choice.get("delta") or {})
@@ -133,3 +135,11 @@ class MessageStream:
         out = self._start({}) + self._close()
         out += event("message_delta", {"delta": self._stop, "usage": replies.usage(self._usage)})
         return out + event("message_stop", {})
+
+
+def _says_something(chunk: Json) -> bool:
+    for choice in chunk.get("choices") or ():
+        delta = choice.get("delta") or {}
+        if choice.get("finish_reason") or any(delta.get(key) for key in ("content", "reasoning_content", "tool_calls")):
+            return True
+    return False
