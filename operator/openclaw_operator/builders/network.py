@@ -2,6 +2,7 @@
 
     anyone ─▶ gateway:public     judge · trainer · environment · operator ─▶ gateway:internal
     gateway ─▶ engine:sglang     operator ─▶ engine:agent, judge, trainer, environment     trainer ◀─▶ trainer
+    trainer ◀─▶ engine, with storage.weights.transfer distributed
     environment ─▶ gateway, DNS, spec.environmentHosting.egress; nowhere else
 
 The kubelet's probes come from the node, which no policy stops. Scrapers are let in from the namespaces the chart names.
@@ -58,15 +59,24 @@ def _ingress(training: Training, component: str, network: Network) -> list[Objec
     operator, scrapers = [_operator(network)], [_namespace(name) for name in network.metrics_namespaces]
     own = {name: _pods(training, name) for name in names.COMPONENTS}
     public = training.spec.policy_serving.port
-    # (peers, ports); None = from anywhere.
+    broadcast = training.spec.storage.weights.transfer == "distributed"
+    no_ports: list[int] = []  # = all
+    # (peers, ports); None = from anywhere. Collectives choose their ports.
     rules: dict[str, list[tuple[list[Object] | None, list[int]]]] = {
         names.GATEWAY: [
             (None, [public]),
             ([own[names.JUDGE], own[names.TRAINER], own[names.ENVIRONMENT], *operator], [names.PORT_GATEWAY_INTERNAL]),
         ],
-        names.ENGINE: [([own[names.GATEWAY]], [names.PORT_SGLANG]), (operator, [names.PORT_AGENT])],
+        names.ENGINE: [
+            ([own[names.GATEWAY]], [names.PORT_SGLANG]),
+            (operator, [names.PORT_AGENT]),
+            *([([own[names.TRAINER]], no_ports)] if broadcast else []),
+        ],
         names.JUDGE: [(operator, [names.PORT_JUDGE])],
-        names.TRAINER: [(operator, [names.PORT_TRAINER]), ([own[names.TRAINER]], [])],
+        names.TRAINER: [
+            (operator, [names.PORT_TRAINER]),
+            ([own[names.TRAINER], *([own[names.ENGINE]] if broadcast else [])], no_ports),
+        ],
         names.ENVIRONMENT: [(operator, [names.PORT_ENVIRONMENT])],
     }
     scraped = {

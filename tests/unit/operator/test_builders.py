@@ -13,6 +13,7 @@ import yaml
 
 from openclaw_core import names
 from openclaw_operator.builders.leases import leases
+from openclaw_operator.builders.network import Network
 from openclaw_operator.builders.pod_template import merged
 from openclaw_operator.builders.secret import internal_secret
 from openclaw_operator.builders.storage import claims
@@ -48,6 +49,8 @@ FULL = {
     "storage": {"weights": {"existingClaim": "shared", "accessModes": ["ReadWriteMany"]}},
 }
 
+EGRESS = [{"cidr": "203.0.113.0/24", "ports": [443]}, {"cidr": "10.0.0.0/8"}]
+
 
 @pytest.mark.parametrize(
     ("golden", "spec"),
@@ -60,6 +63,39 @@ def test_plan_equals_the_golden_manifests(golden: str, spec: dict[str, Any]) -> 
     if os.environ.get("OPENCLAW_WRITE_GOLDEN"):
         file.write_text(text)
     assert list(yaml.safe_load_all(text)) == list(yaml.safe_load_all(file.read_text()))
+
+
+@pytest.mark.parametrize("groups", [False, True])
+def test_plan_of_a_trainer_of_several_pods_and_of_policies_equals_the_golden_manifests(groups: bool) -> None:
+    network = Network(True, "ops", (("app", "operator"),), ("monitoring",))
+    spec = {"policyTraining": {"device": "cpu", "nodes": 3}, "environmentHosting": {"enabled": True, "egress": EGRESS}}
+    built = plan(context(training(**spec), groups=groups, network=network), frozenset()).children
+    chosen = [
+        child
+        for child in built
+        if child["kind"] in ("StatefulSet", "LeaderWorkerSet", "NetworkPolicy", "PodDisruptionBudget")
+        or child["metadata"]["name"] == "demo-ranks"
+    ]
+    text = yaml.safe_dump_all(chosen, sort_keys=False, width=120)
+    file = GOLDEN / f"{'groups' if groups else 'nodes'}.yaml"
+    if os.environ.get("OPENCLAW_WRITE_GOLDEN"):
+        file.write_text(text)
+    assert list(yaml.safe_load_all(text)) == list(yaml.safe_load_all(file.read_text()))
+
+
+def test_engines_and_trainer_meet_only_where_weights_are_broadcast() -> None:
+    def from_trainer(transfer: str) -> bool:
+        of = training(storage={"weights": {"transfer": transfer}})
+        built = plan(context(of, network=Network(True, "ops")), frozenset()).children
+        engine = next(c for c in built if c["kind"] == "NetworkPolicy" and c["metadata"]["name"] == "demo-engine")
+        return "trainer" in yaml.safe_dump(engine["spec"]["ingress"])
+
+    assert from_trainer("distributed")
+    assert not from_trainer("disk")
+
+
+def test_policies_are_made_only_where_the_installation_wants_them() -> None:
+    assert [child for child in plan(context(), frozenset()).children if child["kind"] == "NetworkPolicy"] == []
 
 
 def test_pods_get_no_api_token_but_gateway_and_trainer() -> None:
