@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from openclaw_cluster import addresses, down, layout, shell, status, up
+from openclaw_cluster import addresses, down, layout, preflight, shell, status, up
 from openclaw_cluster.console import console, say
 from openclaw_cluster.errors import ClusterError
 
@@ -32,8 +32,11 @@ def main() -> int:
     where = layout.from_environment()
     try:
         return _run(command, where)
-    except ClusterError as error:
-        console.print(str(error), style="red", markup=False)
+    except (ClusterError, OSError) as error:
+        full = preflight.full(where)
+        if isinstance(error, OSError) and not full:
+            raise
+        console.print(full or str(error), style="red", markup=False)
         return 1
 
 

@@ -13,6 +13,8 @@ from openclaw_cluster.layout import Layout
 COLD_DISK_GB = 45
 """Go caches, base and torch images, their registry copies and unpacked layers, at their first making."""
 WARM_DISK_GB = 5
+FULL_BYTES = 1 << 20
+"""With less than this free, a failure is put down to the disk."""
 INSTEAD = (
     "To use a cluster that exists, name its context and a registry both of you reach: "
     "KUBECONTEXT=<context> REGISTRY=<host/path> make …"
@@ -56,6 +58,16 @@ def observe(layout: Layout, system: Callable[[], str] = platform.system) -> Host
 def check(layout: Layout) -> None:
     if reason := complaint(observe(layout)):
         raise ClusterError(f"{reason} {INSTEAD}")
+
+
+def full(layout: Layout) -> str | None:
+    """The sentence for a command that failed because a disk took no more; None where there is room."""
+    for place in (layout.cache, layout.run):
+        disk = os.statvfs(_existing(place))
+        # Some file systems have no fixed number of files: then both are 0.
+        if disk.f_bavail * disk.f_frsize < FULL_BYTES or (disk.f_files and not disk.f_favail):
+            return f"The disk of {place} is full: free some space, then `make cluster-up` goes on from here."
+    return None
 
 
 def _existing(path: Path) -> Path:
