@@ -2,6 +2,7 @@
 nodes, which a test may fill with mistakes, restart, and starve of its API server.
 """
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,12 +53,13 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
             kubeconfig=plane.kubeconfig,
         )
         account = operator_account(plane)
-        operator = OwnOperator(account, plane.folder)
+        operator = OwnOperator(account, plane.folder, keep=True)
         operator.start()
         try:
             operator.until_leading()
             with Lab.fresh(plane.kubeconfig) as lab:
                 yield Rig(plane, kubelet, operator, lab)
+                time.sleep(1)  # a lost lead may just be mended
                 assert operator.alive(), operator.log.read_text()[-3000:]
         finally:
             operator.kill()

@@ -42,8 +42,28 @@ class OwnOperator:
     environ: dict[str, str] = field(default_factory=dict)
     process: "subprocess.Popen[bytes] | None" = None
     port: int = 0
+    keep: bool = False
+    """Start it again, as a kubelet would, when it could not renew its lead in time on a busy machine."""
+    restarts: int = 0
+    _wanted: bool = False
+    _keeper: threading.Thread | None = None
 
     def start(self) -> None:
+        """Start the process, and with `keep` a thread that looks after it until `kill`."""
+        self._begin()
+        self._wanted = True
+        if self.keep and self._keeper is None:
+            self._keeper = threading.Thread(target=self._look_after, daemon=True)
+            self._keeper.start()
+
+    def _look_after(self) -> None:
+        while True:
+            time.sleep(0.5)
+            if self._wanted and not self.alive() and "LeadershipLostError" in self.log.read_text()[-600:]:
+                self.restarts += 1
+                self._begin()
+
+    def _begin(self) -> None:
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
             self.port = found.getsockname()[1]
@@ -67,6 +87,7 @@ class OwnOperator:
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send a signal and wait for the end."""
+        self._wanted = False
         if self.process is not None:
             self.process.send_signal(number)
             self.process.wait(30)

@@ -84,17 +84,15 @@ def run(history: list[tuple[str, str, Object]], *, kills: int, seed: int) -> dic
         for namespace in ("ops", NAMESPACE):
             kubectl("create", "namespace", namespace, kubeconfig=plane.kubeconfig)
         operator = OwnOperator(plane.kubeconfig, plane.folder)
-        killer = Killer(plane, operator, kills, random.Random(seed + 1))
+        keeper = Keeper(plane, operator, kills, random.Random(seed + 1))
         operator.start()
-        operator.until_leading()
-        killer.start()
-        while killer.left or history:
-            for verb, name, spec in history:
-                act(lab, verb, name, spec)
-                time.sleep(0.2 if kills else 0.05)
-            history = []
+        operator.until_leading(120)
+        keeper.start()
+        for verb, name, spec in history:
+            act(lab, verb, name, spec)
+            time.sleep(0.2 if kills else 0.05)
+        while keeper.left:
             time.sleep(0.2)
-        killer.join()
         try:
             settle(lab)
             return {
@@ -103,28 +101,40 @@ def run(history: list[tuple[str, str, Object]], *, kills: int, seed: int) -> dic
                 if names.LABEL_TRAINING in (item["metadata"].get("labels") or {}) or item["kind"] == names.KIND
             }
         finally:
+            keeper.stopped.set()
+            keeper.join(150)
             operator.kill()
 
 
-class Killer(threading.Thread):
-    """Kills the operator at random moments and starts it again at once, its leader Lease freed as time would."""
+class Keeper(threading.Thread):
+    """The operator's kubelet: starts it again whenever it has ended, and kills it at random moments so many times.
+
+    A lead that could not be renewed on a busy machine ends the process as well; that is no kill and no difference.
+    """
 
     def __init__(self, plane: bare.Bare, operator: OwnOperator, kills: int, draw: random.Random) -> None:
         super().__init__(daemon=True)
         self._plane, self._operator, self.left, self._draw = plane, operator, kills, draw
+        self.stopped = threading.Event()
 
     def run(self) -> None:
-        while self.left:
-            time.sleep(self._draw.uniform(0.05, 1.5))
-            self._operator.kill(signal.SIGKILL)
-            # 15 s until a dead leader's Lease expires are no part of the question, 50 times over.
-            free = json.dumps({"spec": {"holderIdentity": ""}})
-            words = ("-n", "ops", "patch", "lease", "openclaw-operator", "--type=merge", "-p", free)
-            kubectl(*words, kubeconfig=self._plane.kubeconfig)
-            self._operator.start()
-            self._operator.until_leading()
-            self.left -= 1
-            sys.stderr.write(f"\rkills left: {self.left} ")
+        while not self.stopped.is_set():
+            if not self._operator.alive():
+                self._begin()
+            elif self.left:
+                time.sleep(self._draw.uniform(0.05, 1.5))
+                self._operator.kill(signal.SIGKILL)
+                self.left -= 1
+                sys.stderr.write(f"\rkills left: {self.left} ")
+            time.sleep(0.1)
+
+    def _begin(self) -> None:
+        # 15 s until a dead leader's Lease expires are no part of the question, 50 times over.
+        free = json.dumps({"spec": {"holderIdentity": ""}})
+        words = ("-n", "ops", "patch", "lease", "openclaw-operator", "--type=merge", "-p", free)
+        kubectl(*words, kubeconfig=self._plane.kubeconfig)
+        self._operator.start()
+        self._operator.until_leading(120)
 
 
 def act(lab: Lab, verb: str, name: str, spec: Object) -> None:
