@@ -21,7 +21,7 @@ def demo(rig: Rig) -> Any:
     rig.lab.secret("judge-key", key="sk-real-0123")
     ref = {"baseUrl": "http://judge.invalid/v1", "apiKeySecretRef": {"name": "judge-key", "key": "key"}}
     rig.lab.apply(training(api=ref))
-    rig.lab.until_phase("demo", "Running", 60)
+    rig.lab.until_phase("demo", "Running", 150)
     yield "demo"
     rig.lab.run("delete", names.PLURAL, "demo", "--ignore-not-found")
     until("its children are gone", lambda: not rig.lab.items("pods,deploy,sts"), 60)

@@ -19,7 +19,7 @@ def demo(rig: Rig) -> Any:
     """A running training; its pods fare well again afterwards, and it goes."""
     rig.kubelet.decide = ready
     rig.lab.apply(training())
-    rig.lab.until_phase("demo", "Running", 60)
+    rig.lab.until_phase("demo", "Running", 150)
     yield "demo"
     rig.kubelet.decide = ready
     rig.lab.run("delete", names.PLURAL, "demo", "--ignore-not-found")
