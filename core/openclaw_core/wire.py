@@ -291,8 +291,50 @@ class Prepared(Message):
     seconds: float = 0.0
 
 
+class Transfer(Message):
+    """Where an engine gets a version without reading the volume: the trainer's sender, for `engines` at once."""
+
+    url: str
+    engines: int = Field(ge=1)
+
+
+class JoinTransfer(Message):
+    """POST /transfers on `names.PORT_SENDER` → TransferPlan. An engine wants to take part in one sync's transfer.
+
+    Answered once `engines` engines have asked, or the first has waited long enough for the others; 409 for one that
+    comes later, 404 for a version the sender does not have. Refused engines read the volume.
+    """
+
+    epoch: int = Field(ge=0)
+    version: str
+    engine: str
+    ranks: int = Field(ge=1)
+    """Processes of the engine that join (tensorParallelSize)."""
+    engines: int = Field(ge=1)
+    device: Literal["cuda", "cpu"]
+
+
+class TensorSpec(Message):
+    name: str
+    dtype: str
+    shape: list[int]
+
+
+class TransferPlan(Message):
+    """The group to join, on the sender's host, and what will be broadcast in it, bucket by bucket."""
+
+    group: str
+    port: int
+    backend: Literal["gloo", "nccl"]
+    rank_offset: int
+    world_size: int
+    buckets: list[list[TensorSpec]]
+
+
 class Sync(Message):
     """POST /sync → Synced. pause → update → verify → continue; always continues at the deadline or on error.
+
+    With `transfer` the weights come from the trainer's sender, and from the volume if that fails in any way.
 
     `deadline_sec` is relative to arrival. 409 for an epoch lower than the highest seen, or while another sync runs.
     """
@@ -300,6 +342,7 @@ class Sync(Message):
     epoch: int = Field(ge=0)
     version: str
     deadline_sec: float = Field(gt=0, le=3600)
+    transfer: Transfer | None = None
 
 
 class Synced(Message):
@@ -311,6 +354,8 @@ class Synced(Message):
     pause_sec: float = 0.0
     """Seconds between SGLang's pause and its continue."""
     update_sec: float = 0.0
+    transferred: bool = False
+    """The weights came from the sender, not from the volume."""
 
 
 class Retain(Message):

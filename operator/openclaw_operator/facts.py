@@ -109,7 +109,23 @@ def world(training: Training, seen: Observation) -> m.World:
         target_missing=("ConfigMap", names.target_config_map(training.name)) not in seen.children,
         lease_version=_version(seen.children.get(("Lease", names.weight_sync_lease(training.name)))),
         sync_request=(seen.body["metadata"].get("annotations") or {}).get(names.ANNOTATION_SYNC),
+        sender=_sender(training, seen),
     )
+
+
+def _sender(training: Training, seen: Observation) -> str | None:
+    """Pod IP of rank 0 where versions are broadcast. Adapters are small and are always read from the volume."""
+    spec = training.spec
+    if spec.storage.weights.transfer != "distributed" or spec.policy_training.adapter is not None:
+        return None
+    pods = [pod for pod in seen.pods_of(names.TRAINER) if is_ready(pod) and _is_lead(pod)]
+    return next((pod["status"]["podIP"] for pod in pods if pod["status"].get("podIP")), None)
+
+
+def _is_lead(pod: Object) -> bool:
+    """The only pod of a trainer, or the first of several (`…-0`)."""
+    index = pod["metadata"].get("labels", {}).get("apps.kubernetes.io/pod-index")
+    return index in (None, "0")
 
 
 def sources(seen: Observation, gateway_token: str) -> Sources:

@@ -67,6 +67,10 @@ class Knobs:
     """The update answers 200 and loads other weights, but reports the old version."""
     continue_fails: int = 0
     """How many times /continue_generation answers 500 before it works."""
+    receive_fails_at: int | None = None
+    """/update_weights_from_distributed of this bucket (0, 1, …) answers 400; the ones before it are in memory."""
+    group_error: str | None = None
+    """/init_weights_update_group answers 400 with this message."""
     adapter_error: str | None = None
     """/load_lora_adapter answers 400 success:false with this message; nothing is loaded."""
     adapter_delay_sec: float = 0.0
@@ -97,6 +101,10 @@ class FakeEngine:
         self.adapters: dict[str, str] = {}
         """LoRA adapters that are loaded: name to path."""
         self._once_loaded: dict[str, str] = {}
+        self.groups: set[str] = set()
+        """Groups for weight transfers it is in; who else is in them it does not ask."""
+        self._received: list[list[str]] | None = None
+        """Buckets of the open weight-update session."""
         self._port = port
         self._moved = asyncio.Condition()
         """Notified when a pause begins or ends and when a request is aborted."""
@@ -142,6 +150,11 @@ class FakeEngine:
                 web.post("/weights_checker", self._control(self._weights_checker)),
                 web.post("/abort_request", self._control(self._abort)),
                 web.post("/freeze_gc", self._control(self._freeze_gc)),
+                web.post("/init_weights_update_group", self._control(self._join_group)),
+                web.post("/destroy_weights_update_group", self._control(self._leave_group)),
+                web.post("/begin_weight_update", self._control(self._begin_update)),
+                web.post("/update_weights_from_distributed", self._control(self._receive)),
+                web.post("/end_weight_update", self._control(self._end_update)),
                 web.post("/load_lora_adapter", self._control(self._load_adapter)),
                 web.post("/unload_lora_adapter", self._control(self._unload_adapter)),
                 web.get("/openclaw/adapters", self._adapters),
@@ -359,6 +372,40 @@ class FakeEngine:
     async def _notify(self) -> None:
         async with self._moved:
             self._moved.notify_all()
+
+    # ------------------------------------------------------------ transfers
+
+    async def _join_group(self, body: Json) -> web.Response:
+        if self.knobs.group_error is not None:
+            return _update_reply(False, self.knobs.group_error)
+        self.groups.add(body["group_name"])
+        return _update_reply(True, "Succeeded to initialize custom process group.")
+
+    async def _leave_group(self, body: Json) -> web.Response:
+        there = body["group_name"] in self.groups
+        self.groups.discard(body["group_name"])
+        return _update_reply(there, "" if there else "The group to be destroyed does not exist.")
+
+    async def _begin_update(self, _: Json) -> web.Response:
+        if self._received is not None:
+            return _update_reply(False, "a weight-update session is already open; call end_weight_update() first")
+        self._received = []
+        return _update_reply(True, "Success")
+
+    async def _receive(self, body: Json) -> web.Response:
+        if self._received is None:
+            return _update_reply(False, "must run between begin_weight_update() and end_weight_update()")
+        if self.knobs.receive_fails_at == len(self._received) or body["group_name"] not in self.groups:
+            return _update_reply(False, "Failed to receive weights: connection closed by peer")
+        self._received.append(body["names"])
+        self.checksum = hashlib.sha256(f"{self.checksum}{body['names']}".encode()).hexdigest()
+        if body.get("weight_version") is not None:
+            self.version = body["weight_version"]
+        return _update_reply(True, "Succeeded to update parameter online.")
+
+    async def _end_update(self, _: Json) -> web.Response:
+        there, self._received = self._received is not None, None
+        return _update_reply(there, "" if there else "no weight-update session is open")
 
     # ------------------------------------------------------------ adapters
 

@@ -98,6 +98,8 @@ class TrainerConfig(ComponentConfig):
     model: Model
     policy_training: PolicyTraining
     logging: Logging
+    broadcasts: bool = False
+    """A sender process beside rank 0 broadcasts versions to engines that ask (`transfer: distributed`)."""
 
 
 class EnvironmentConfig(ComponentConfig):
@@ -165,6 +167,7 @@ def trainer_config(training: str, namespace: str, spec: TrainingSpec) -> Trainer
         model=spec.model,
         policy_training=spec.policy_training.model_copy(update=_NOT_OURS),
         logging=spec.logging,
+        broadcasts=spec.storage.weights.transfer == "distributed" and spec.policy_training.adapter is None,
     )
 
 

@@ -64,7 +64,8 @@ class WeightsVolume(Volume):
     )
     transfer: Literal["disk", "distributed"] = Field(
         default="disk",
-        description="How engines get a version: from this volume, or broadcast by the trainer.",
+        description="How engines get a version: from this volume, or broadcast by the trainer (one copy more in its "
+        "pod's memory), and from this volume whenever that fails. LoRA adapters are always read from here.",
     )
 
 

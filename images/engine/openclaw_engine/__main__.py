@@ -7,6 +7,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 import aiohttp
 from aiohttp import web
@@ -24,6 +25,7 @@ from openclaw_engine.manifest import Volume
 from openclaw_engine.metrics import Metrics
 from openclaw_engine.process import SglangEndedError, SglangProcess
 from openclaw_engine.sglang import Sglang
+from openclaw_engine.transfer import Receiver
 
 logger = logging.getLogger(__name__)
 
@@ -48,12 +50,18 @@ async def run(config: EngineConfig, token: str) -> None:
             target_file=target_file,
             epochs=EpochFile(Path(names.EPOCH_FILE)),
             metrics=metrics,
+            receiver=_receiver(config, session, client),
         )
         sglang = _sglang(config, agent, base, volume, target_file, admin_key)
         drain = drained(stop, client, done)
         loops = {"sglang": sglang, "agent": agent.run(), "watch": agent.watch(), "drain": drain}
         async with _serving(make_app(agent, metrics, token)):
             await tasks.run_all(loops, stop=done, grace_sec=_STOP_SEC)
+
+
+def _receiver(config: EngineConfig, session: aiohttp.ClientSession, client: Sglang) -> Receiver:
+    device: Literal["cuda", "cpu"] = "cuda" if config.device == "cuda" else "cpu"
+    return Receiver(session, client, os.environ.get("HOSTNAME", "engine"), config.tensor_parallel_size, device)
 
 
 async def _sglang(

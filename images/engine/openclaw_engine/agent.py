@@ -19,7 +19,7 @@ from typing import Literal
 
 from openclaw_core import versions
 from openclaw_core.versions import VersionFormatError, WeightVersion
-from openclaw_core.wire import AgentState, Prepare, Prepared, Retain, Sync, Synced
+from openclaw_core.wire import AgentState, Prepare, Prepared, Retain, Sync, Synced, Transfer
 from openclaw_engine import machine, target
 from openclaw_engine.epochs import EpochFile
 from openclaw_engine.loaded import ContradictionError, Loaded
@@ -27,6 +27,7 @@ from openclaw_engine.machine import Exchange, Step
 from openclaw_engine.manifest import IncompleteVersionError, Volume
 from openclaw_engine.metrics import Metrics
 from openclaw_engine.sglang import MixedRanksError, Sglang, SglangError, wait_idle
+from openclaw_engine.transfer import Receiver, TransferError
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,8 @@ START_LIMIT_SEC = 3600.0
 """Longest start of SGLang: a large model from a slow volume, or a download from the hub."""
 
 _CHECKSUM_LIMIT_SEC = 60.0
+_TRANSFER_SHARE = 0.5
+"""Of the time until the deadline: what a transfer may take, so that the volume can be read after it failed."""
 _WATCH_SEC = 1.0
 _START_POLL_SEC = 0.5
 _RETRY_CONTINUE_SEC = 0.2
@@ -57,8 +60,13 @@ class Agent:
         target_file: Path,
         epochs: EpochFile,
         metrics: Metrics,
+        receiver: Receiver | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._receiver = receiver
+        self._transfer: Transfer | None = None
+        """Where the running sync's weights may come from instead of the volume."""
+        self._transferred = False
         self._sglang, self._volume, self._metrics, self._clock = sglang, volume, metrics, clock
         self._base_location, self._in_flight = base_location, in_flight
         self._target_file = target_file
@@ -204,6 +212,7 @@ class Agent:
 
     async def _execute(self, request: Sync) -> Synced:
         exchange = self._exchange = self._exchange or self._new_exchange(request)
+        self._transfer, self._transferred = request.transfer, False
         try:
             if str(self._loaded.version) == request.version:
                 return Synced(epoch=request.epoch, version=request.version, ok=True)
@@ -241,11 +250,24 @@ class Agent:
         actions: dict[Step, Callable[[], Awaitable[object]]] = {
             Step.DRAIN: lambda: wait_idle(self._sglang, limit),
             Step.PAUSE: lambda: self._sglang.pause(self._in_flight, limit),
-            Step.UPDATE: lambda: self._sglang.update(location, exchange.version, limit),
+            Step.UPDATE: lambda: self._update(location, exchange, limit),
             Step.VERIFY: lambda: self._verify(exchange.version, limit),
             Step.CONTINUE: lambda: self._sglang.resume(limit),
         }
         await actions[step]()
+
+    async def _update(self, location: str, exchange: Exchange, limit: float) -> None:
+        """From the trainer's sender where the sync names one, else and after any failure from the volume."""
+        began, self._transferred = self._clock(), False
+        if self._transfer is not None and self._receiver is not None and exchange.version != str(versions.BASE):
+            try:
+                await self._receiver.receive(self._transfer, exchange.epoch, exchange.version, limit * _TRANSFER_SHARE)
+                self._transferred = True
+                return
+            except TransferError as problem:
+                self._metrics.transfer_failures.inc()
+                logger.warning("transfer failed, reading the volume", extra={"error": str(problem)})
+        await self._sglang.update(location, exchange.version, max(limit - (self._clock() - began), 0.001))
 
     async def _verify(self, version: str, limit: float) -> None:
         reported = await self._sglang.weight_version(limit)
@@ -270,6 +292,7 @@ class Agent:
             error=self._error,
             pause_sec=round(exchange.pause_sec, 6),
             update_sec=round(exchange.update_sec, 6),
+            transferred=exchange.ok and self._transferred,
         )
         logger.info("weight sync ended", extra=synced.model_dump())
         return synced

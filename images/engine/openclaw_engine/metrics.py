@@ -28,6 +28,11 @@ class Metrics:
         self.prepare = Histogram(
             "openclawrl_engine_prepare_seconds", "Manifest check per prepare.", buckets=_SECONDS, registry=self.registry
         )
+        self.transfer_failures = Counter(
+            "openclawrl_engine_transfer_failures",
+            "Transfers from the trainer that failed; the volume was read instead.",
+            registry=self.registry,
+        )
         self.version = Gauge("openclawrl_engine_version", "Number of the version loaded.", registry=self.registry)
         self.ready = Gauge("openclawrl_engine_ready", "1 when a version is loaded.", registry=self.registry)
         self.resumed = Counter(

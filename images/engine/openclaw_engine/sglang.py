@@ -6,6 +6,8 @@ from typing import Any
 
 import aiohttp
 
+from openclaw_core.wire import TensorSpec, TransferPlan
+
 PAUSE_MODES = {"retract": "retract", "drain": "retract", "abort": "abort"}
 """`inFlight` of the spec to SGLang's pause mode; drain waits first, then retracts what is left."""
 
@@ -82,6 +84,43 @@ class Sglang:
                 return False
             raise
         return True
+
+    async def join_group(self, plan: TransferPlan, host: str, timeout: float) -> None:
+        """Have every rank join the sender's group; returns when all members are in."""
+        body = {
+            "master_address": host,
+            "master_port": plan.port,
+            "rank_offset": plan.rank_offset,
+            "world_size": plan.world_size,
+            "group_name": plan.group,
+            "backend": plan.backend,
+        }
+        await self._call("POST", "/init_weights_update_group", timeout, body)
+
+    async def leave_group(self, group: str, timeout: float) -> None:
+        await self._call("POST", "/destroy_weights_update_group", timeout, {"group_name": group})
+
+    async def begin_weight_update(self, timeout: float) -> None:
+        await self._call("POST", "/begin_weight_update", timeout, {})
+
+    async def end_weight_update(self, timeout: float) -> None:
+        await self._call("POST", "/end_weight_update", timeout, {})
+
+    async def receive(self, group: str, bucket: list[TensorSpec], version: str | None, timeout: float) -> None:
+        """Take part in the broadcast of these tensors and load them; `version` with the last ones."""
+        body = {
+            "names": [tensor.name for tensor in bucket],
+            "dtypes": [tensor.dtype for tensor in bucket],
+            "shapes": [tensor.shape for tensor in bucket],
+            "group_name": group,
+            "flush_cache": version is not None,
+            "weight_version": version,
+        }
+        try:
+            await self._call("POST", "/update_weights_from_distributed", timeout, body)
+        except SglangError as error:
+            if _DIRTY not in str(error):
+                raise
 
     async def adapters(self, timeout: float = 5.0) -> dict[str, int]:
         """LoRA adapters that are loaded, and how many requests use each (`launch.show_adapters`)."""

@@ -41,12 +41,11 @@ class Agents:
         except _FAILURES as error:
             return _words(error)
 
-    async def sync(self, ip: str, epoch: int, version: str, deadline_sec: float) -> tuple[Synced | None, str | None]:
+    async def sync(self, ip: str, order: Sync) -> tuple[Synced | None, str | None]:
         """(answer, None) or (None, reason)."""
-        body = Sync(epoch=epoch, version=version, deadline_sec=deadline_sec).model_dump_json()
-        timeout = aiohttp.ClientTimeout(total=deadline_sec + _SYNC_SLACK_SEC, sock_connect=3)
+        timeout = aiohttp.ClientTimeout(total=order.deadline_sec + _SYNC_SLACK_SEC, sock_connect=3)
         try:
-            status, reply = await self._post(ip, "sync", body, timeout)
+            status, reply = await self._post(ip, "sync", order.model_dump_json(), timeout)
             return (Synced.model_validate_json(reply), None) if status == 200 else (None, _refusal(status, reply))
         except _FAILURES as error:
             return None, _words(error)
@@ -66,9 +65,13 @@ class Agents:
         return {"Authorization": f"Bearer {self.token}"}
 
 
+def host(ip: str) -> str:
+    """An address as it stands in a URL."""
+    return f"[{ip}]" if ":" in ip else ip
+
+
 def _url(ip: str, call: str) -> str:
-    host = f"[{ip}]" if ":" in ip else ip
-    return f"http://{host}:{names.PORT_AGENT}/{call}"
+    return f"http://{host(ip)}:{names.PORT_AGENT}/{call}"
 
 
 def _refusal(status: int, body: bytes) -> str:

@@ -20,12 +20,13 @@ from openclaw_core import names
 from openclaw_core.kube import Kube, KubeError, Object
 from openclaw_core.leases import LeaseFormatError, parse_weight_sync, render_weight_sync
 from openclaw_core.versions import Target
+from openclaw_core.wire import Sync, Transfer
 from openclaw_operator import kinds
 from openclaw_operator.builders import metadata
 from openclaw_operator.events import Event, Recorder
 from openclaw_operator.training import Training
 from openclaw_operator.weightsync import model as m
-from openclaw_operator.weightsync.agents import Agents
+from openclaw_operator.weightsync.agents import Agents, host
 from openclaw_operator.weightsync.gateways import Gateways
 from openclaw_operator.weightsync.machine import Machine
 from openclaw_operator.weightsync.swap import SwapMachine
@@ -94,8 +95,10 @@ class SyncLoop:
         async with asyncio.TaskGroup() as tasks:
             while True:
                 told = await self._next(self._machine.next_wake() - loop.time())
-                for action in self._machine.handle(told, loop.time(), datetime.now(UTC)):
-                    tasks.create_task(self._perform(action))
+                actions = self._machine.handle(told, loop.time(), datetime.now(UTC))
+                together = sum(isinstance(action, m.SyncEngine) for action in actions)
+                for action in actions:
+                    tasks.create_task(self._perform(action, together))
                 self._look()
 
     async def _next(self, timeout: float) -> m.Told:
@@ -118,7 +121,8 @@ class SyncLoop:
             self._changed()
         self._view = now
 
-    async def _perform(self, action: m.Action) -> None:
+    async def _perform(self, action: m.Action, together: int) -> None:
+        """`together`: engines that are told to sync in this same moment, who may share a transfer."""
         match action:
             case m.ReadLease():
                 self._inbox.put_nowait(await self._read_lease())
@@ -135,7 +139,7 @@ class SyncLoop:
                 error = await self._agents().prepare(ip, version) if ip else "the pod has no address"
                 self._inbox.put_nowait(m.PrepareEnded(uid, version, error))
             case m.SyncEngine():
-                self._inbox.put_nowait(await self._sync(action))
+                self._inbox.put_nowait(await self._sync(action, together))
             case m.RetainAdapters(uid, versions):
                 if ip := self._ip(uid):
                     await self._agents().retain(ip, versions)
@@ -172,11 +176,14 @@ class SyncLoop:
             return m.TargetWritten(None)
         return m.TargetWritten(version)
 
-    async def _sync(self, action: m.SyncEngine) -> m.SyncEnded:
+    async def _sync(self, action: m.SyncEngine, together: int) -> m.SyncEnded:
         ip = self._ip(action.uid)
         if ip is None:
             return m.SyncEnded(action.uid, action.epoch, action.version, None, "the pod is gone")
-        answer, error = await self._agents().sync(ip, action.epoch, action.version, action.deadline_sec)
+        sender = self._world.sender if self._world is not None else None
+        transfer = Transfer(url=f"http://{host(sender)}:{names.PORT_SENDER}", engines=together) if sender else None
+        sync = Sync(epoch=action.epoch, version=action.version, deadline_sec=action.deadline_sec, transfer=transfer)
+        answer, error = await self._agents().sync(ip, sync)
         return m.SyncEnded(action.uid, action.epoch, action.version, answer, error)
 
     async def _tell(self, action: m.TellGateways) -> None:

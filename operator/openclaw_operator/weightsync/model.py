@@ -87,6 +87,8 @@ class World:
     """resourceVersion of Lease `<name>-weight-sync` as last listed; empty: not there."""
     sync_request: str | None = None
     """Value of the training's annotation `openclawrl.io/sync`: one sync is asked for under this id."""
+    sender: str | None = None
+    """Address of the trainer pod that broadcasts versions (`transfer: distributed`); None: engines read the volume."""
 
 
 @dataclass(frozen=True)

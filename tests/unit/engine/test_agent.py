@@ -18,6 +18,7 @@ from openclaw_engine.epochs import EpochFile
 from openclaw_engine.manifest import Volume
 from openclaw_engine.metrics import Metrics
 from openclaw_engine.sglang import Sglang
+from openclaw_engine.transfer import Receiver
 from tests.fakes import weight_versions
 from tests.fakes.engine import FakeEngine, Knobs
 
@@ -78,18 +79,21 @@ async def running(
     in_flight: str = "retract",
     start: bool = True,
     kind: type[Agent] = Agent,
+    receives: bool = False,
     **engine: Any,
 ) -> AsyncIterator[Rig]:
     metrics = Metrics()
     async with FakeEngine(admin_key="admin", knobs=knobs, **engine) as fake, aiohttp.ClientSession() as session:
+        sglang = Sglang(session, fake.url, "admin")
         agent = kind(
-            Sglang(session, fake.url, "admin"),
+            sglang,
             Volume(tmp_path, adapters=kind is not Agent),
             base_location=str(tmp_path),
             in_flight=in_flight,
             target_file=tmp_path / "target.json",
             epochs=EpochFile(tmp_path / "epoch"),
             metrics=metrics,
+            receiver=Receiver(session, sglang, "engine-0", 2, "cpu") if receives else None,
         )
         runner = web.AppRunner(make_app(agent, metrics, "agent-token"), shutdown_timeout=0.5)
         await runner.setup()

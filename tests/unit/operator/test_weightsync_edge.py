@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import aiohttp
 from aiohttp import web
@@ -12,7 +12,7 @@ from aiohttp import web
 from openclaw_core import names
 from openclaw_core.leases import Published, WeightSyncState, parse_weight_sync
 from openclaw_core.versions import BASE, WeightVersion
-from openclaw_core.wire import AgentState, Paused, PausedAck, Prepare, Prepared, Sync, Synced
+from openclaw_core.wire import AgentState, Paused, PausedAck, Prepare, Prepared, Sync, Synced, Transfer
 from openclaw_operator.events import Recorder
 from openclaw_operator.weightsync import model as m
 from openclaw_operator.weightsync.edge import SyncLoop, Tokens
@@ -161,6 +161,25 @@ async def test_sync_prepares_then_holds_then_updates_then_releases() -> None:
     (event,) = [item for path, item in kube.objects.items() if "/events/" in path]
     assert event["reason"] == "WeightSynced"
     assert event["message"].startswith(f"weights {NEW} served by 2/2 engines; submissions paused ")
+
+
+async def test_engines_of_one_sync_are_sent_to_the_same_transfer() -> None:
+    engines, kube = [Pod("127.0.7.1"), Pod("127.0.7.2")], MemoryKube()
+    kube.put(LEASE, {"metadata": {"name": "demo-weight-sync"}, "spec": {}})
+    routes = [{"/state": pod.state, "/prepare": pod.prepare, "/sync": pod.sync} for pod in engines]
+    async with (
+        serving(engines[0].ip, names.PORT_AGENT, routes[0]),
+        serving(engines[1].ip, names.PORT_AGENT, routes[1]),
+        running(kube) as loop,
+    ):
+        loop.update(training(), world(engines, [], None), TOKENS)
+        await until(lambda: lease(kube).serving_version == str(BASE))
+        loop.update(training(), replace(world(engines, [], NEW), sender="127.0.7.9"), TOKENS)
+        await until(lambda: loop.view.last_sync is not None)
+    orders = [body for pod in engines for call, _, body in pod.told if call == "sync"]
+    assert [order.transfer for order in orders if isinstance(order, Sync)] == [
+        Transfer(url=f"http://127.0.7.9:{names.PORT_SENDER}", engines=2)
+    ] * 2
 
 
 async def test_sync_overhead_beyond_the_engines_is_milliseconds() -> None:
