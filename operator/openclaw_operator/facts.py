@@ -114,9 +114,8 @@ def world(training: Training, seen: Observation) -> m.World:
 
 
 def _sender(training: Training, seen: Observation) -> str | None:
-    """Pod IP of rank 0 where versions are broadcast. Adapters are small and are always read from the volume."""
-    spec = training.spec
-    if spec.storage.weights.transfer != "distributed" or spec.policy_training.adapter is not None:
+    """Pod IP of rank 0 where versions are broadcast."""
+    if not training.spec.broadcasts:
         return None
     pods = [pod for pod in seen.pods_of(names.TRAINER) if is_ready(pod) and _is_lead(pod)]
     return next((pod["status"]["podIP"] for pod in pods if pod["status"].get("podIP")), None)

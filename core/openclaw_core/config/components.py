@@ -167,7 +167,7 @@ def trainer_config(training: str, namespace: str, spec: TrainingSpec) -> Trainer
         model=spec.model,
         policy_training=spec.policy_training.model_copy(update=_NOT_OURS),
         logging=spec.logging,
-        broadcasts=spec.storage.weights.transfer == "distributed" and spec.policy_training.adapter is None,
+        broadcasts=spec.broadcasts,
     )
 
 

@@ -49,3 +49,8 @@ class TrainingSpec(Section):
         if broken:
             raise ValueError("; ".join(broken))
         return self
+
+    @property
+    def broadcasts(self) -> bool:
+        """The trainer sends versions to engines itself. Adapters are small: they are always read from the volume."""
+        return self.storage.weights.transfer == "distributed" and self.policy_training.adapter is None

@@ -2,7 +2,7 @@
 
     anyone ─▶ gateway:public     judge · trainer · environment · operator ─▶ gateway:internal
     gateway ─▶ engine:sglang     operator ─▶ engine:agent, judge, trainer, environment     trainer ◀─▶ trainer
-    trainer ◀─▶ engine, with storage.weights.transfer distributed
+    trainer ◀─▶ engine ◀─▶ engine, with storage.weights.transfer distributed
     environment ─▶ gateway, DNS, spec.environmentHosting.egress; nowhere else
 
 The kubelet's probes come from the node, which no policy stops. Scrapers are let in from the namespaces the chart names.
@@ -59,7 +59,7 @@ def _ingress(training: Training, component: str, network: Network) -> list[Objec
     operator, scrapers = [_operator(network)], [_namespace(name) for name in network.metrics_namespaces]
     own = {name: _pods(training, name) for name in names.COMPONENTS}
     public = training.spec.policy_serving.port
-    broadcast = training.spec.storage.weights.transfer == "distributed"
+    broadcast = training.spec.broadcasts
     no_ports: list[int] = []  # = all
     # (peers, ports); None = from anywhere. Collectives choose their ports.
     rules: dict[str, list[tuple[list[Object] | None, list[int]]]] = {
@@ -70,7 +70,7 @@ def _ingress(training: Training, component: str, network: Network) -> list[Objec
         names.ENGINE: [
             ([own[names.GATEWAY]], [names.PORT_SGLANG]),
             (operator, [names.PORT_AGENT]),
-            *([([own[names.TRAINER]], no_ports)] if broadcast else []),
+            *([([own[names.TRAINER], own[names.ENGINE]], no_ports)] if broadcast else []),
         ],
         names.JUDGE: [(operator, [names.PORT_JUDGE])],
         names.TRAINER: [

@@ -4,6 +4,7 @@ import pytest
 
 from openclaw_core import names
 from openclaw_operator import facts
+from openclaw_operator.builders import network
 from openclaw_operator.observe import Observation
 from tests.unit.operator import trainings
 
@@ -36,3 +37,16 @@ def test_sender_is_the_ready_lead_of_a_trainer_that_broadcasts(
     training = trainings.training(**spec)
     seen = Observation(body=trainings.body(**spec), children={}, pods=pods)
     assert facts.world(training, seen).sender == sender
+
+
+def test_policies_let_a_transfers_members_reach_each_other_and_only_then() -> None:
+    def peers(spec: trainings.Object, component: str) -> set[str]:
+        found = network.policies(trainings.training(**spec), [component], network.Network(enforced=True))
+        rules = [rule for rule in found[0]["spec"]["ingress"] if "ports" not in rule]
+        selectors = [peer["podSelector"]["matchLabels"] for rule in rules for peer in rule["from"]]
+        return {labels[names.LABEL_COMPONENT] for labels in selectors}
+
+    assert peers(DISTRIBUTED, names.ENGINE) == {names.TRAINER, names.ENGINE}
+    assert peers(DISTRIBUTED, names.TRAINER) == {names.TRAINER, names.ENGINE}
+    assert peers({}, names.ENGINE) == set()
+    assert peers({}, names.TRAINER) == {names.TRAINER}
