@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import aiohttp
-import orjson
 
 from openclaw_gateway import asgi, conversation, errors, recording
 from openclaw_gateway.chat_requests import ChatRequest
@@ -26,6 +25,7 @@ from openclaw_gateway.keys import Caller, Keys
 from openclaw_gateway.metrics import Metrics
 from openclaw_gateway.probes import Probes
 from openclaw_gateway.relay import End, Relay
+from openclaw_gateway.replies import NO_REPLY, Reply
 from openclaw_gateway.store.schema import Drop, Untracked
 from openclaw_gateway.store.sessions import Arrival
 from openclaw_gateway.store.store import Store
@@ -223,19 +223,17 @@ class Chat:
     async def _reply(self, turn: _Turn, call: Call, exchange: Exchange) -> None:
         payload = await call.read()
         try:
-            reply = orjson.loads(payload)
+            reply = Reply(payload)
             if call.keeps_version:
-                recording.name_version(reply, call.version)
-            answer = None if turn.request.completion else recording.of_reply(reply, turn.request.sampling)
-            aborted = any(choice.get("finish_reason") == "abort" for choice in reply["choices"])
-            recording.strip_reply(reply, keep_logprobs=turn.request.wants_logprobs)
-            said = reply if aborted else turn.face.reply(reply)
-        except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError) as error:
+                reply.name_version(call.version)
+            answer = None if turn.request.completion else reply.answer(turn.request.sampling)
+            aborted, usage = reply.is_aborted, reply.usage
+            said = b"" if aborted else turn.face.reply(reply.stripped(keep_logprobs=turn.request.wants_logprobs))
+        except NO_REPLY as error:
             raise errors.bad_gateway("the engine's answer is not a completion") from error
         if aborted:
             raise errors.bad_gateway("the engine aborted the turn", "upstream_aborted")
         call.served()
-        usage = reply.get("usage") or {}
         self._metrics.used(turn.caller.name, usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
         await self._finish(turn, answer)
         self._metrics.answered("ok")

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+import orjson
+
 Message = Mapping[str, Any]
 START = b""
 _DIGEST_BYTES = 16
@@ -71,7 +73,10 @@ def _normalised(message: Message) -> bytes:
         function = call.get("function") if isinstance(call, Mapping) else None
         if isinstance(function, Mapping):
             parts += [str(function.get("name")), _arguments(function.get("arguments"))]
-    return json.dumps(parts, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
+    try:
+        return orjson.dumps(parts, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:  # half a surrogate pair, which arguments of tool calls may spell
+        return json.dumps(parts).encode() + b"\n"
 
 
 def text(content: Any) -> str:

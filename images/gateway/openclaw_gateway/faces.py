@@ -39,8 +39,8 @@ class Face(Protocol):
     def upstream(self, request: ChatRequest, *, model: str, rid: str, recorded: bool) -> bytes:
         """Body for the engine."""
 
-    def reply(self, reply: Json) -> Json:
-        """The engine's reply, less what only the gateway asked for, as the client reads it."""
+    def reply(self, reply: bytes) -> bytes:
+        """The engine's reply as JSON, less what only the gateway asked for, as the client reads it."""
 
     def stream(self) -> Stream | None:
         """None: the client reads chat events as they are."""
@@ -64,7 +64,7 @@ class ChatFace:
     def upstream(self, request: ChatRequest, *, model: str, rid: str, recorded: bool) -> bytes:
         return forwarding.upstream_body(request, model=model, rid=rid, recorded=recorded)
 
-    def reply(self, reply: Json) -> Json:
+    def reply(self, reply: bytes) -> bytes:
         return reply
 
     def stream(self) -> Stream | None:

@@ -12,6 +12,10 @@ from enum import Enum
 from openclaw_gateway import errors, sse
 from openclaw_gateway.recording import StreamRecorder
 
+_USUAL_START = b'data: {"id":'
+_USUAL_LOGPROBS = b'"logprobs":{'
+_USUAL_AFTER = b'},"finish_reason":null'
+_NULL_AT = len(_USUAL_LOGPROBS) - 1
 _LOGPROBS = re.compile(rb'"logprobs"\s*:\s*(?=\{)')
 _AFTER_LOGPROBS = re.compile(rb'\s*,\s*"finish_reason"\s*:')
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*"(\w+)"')
@@ -39,6 +43,8 @@ class Relay:
         """With FAILED: what the client is told."""
 
     def feed(self, chunk: bytes) -> bytes:
+        if usual := self._usual(chunk):
+            return usual
         out = b""
         for event in self._splitter.feed(chunk):
             if self.end is not None:
@@ -55,6 +61,19 @@ class Relay:
         if self.end is None:
             self._fail(errors.bad_gateway("the engine's stream was cut off", "upstream_cut").frame())
 
+    def _usual(self, chunk: bytes) -> bytes:
+        """A recorded token exactly as SGLang writes it, which nearly every chunk is; b"" for any other."""
+        if self._recorder is None or not self._cut_logprobs or self.end is not None or self._finished:
+            return b""
+        if not chunk.startswith(_USUAL_START) or chunk.count(b"\n") != 2 or not chunk.endswith(b"\n\n"):
+            return b""
+        start = chunk.find(_USUAL_LOGPROBS)
+        end = chunk.find(_USUAL_AFTER, start)
+        if start < 0 or end < 0 or chunk.find(b'"sglext"') >= 0 or chunk.find(b"\r") >= 0 or self._splitter.rest():
+            return b""
+        self._recorder.event(chunk[6:-2])
+        return b"%bnull%b" % (chunk[: start + _NULL_AT], chunk[end + 1 :])
+
     def _pass(self, event: bytes) -> bytes:
         if _ERROR.match(event):
             self._fail(event)
@@ -65,7 +84,7 @@ class Relay:
             if self._recorder is not None:
                 self._recorder.ids(sse.data(event))
             return b""
-        event = self._without_logprobs(event)
+        whole, event = event, self._without_logprobs(event)
         finish = _FINISH.search(event) if b'"finish_reason"' in event else None
         if finish is not None and finish.group(1) == b"abort":
             self._fail(errors.bad_gateway("the engine aborted the turn", "upstream_aborted").frame())
@@ -73,7 +92,7 @@ class Relay:
         self._finished = self._finished or finish is not None
         if self._recorder is None:
             return event
-        if data := sse.data(event):
+        if data := sse.data(whole):
             self._recorder.event(data)
         if self._finished:
             self._held.append(event)
@@ -93,7 +112,7 @@ class Relay:
         self._held.clear()
 
     def _without_logprobs(self, event: bytes) -> bytes:
-        if self._recorder is None and not self._cut_logprobs:
+        if not self._cut_logprobs:
             return event
         found = _LOGPROBS.search(event) if b'"logprobs"' in event else None
         if found is None:
@@ -102,9 +121,7 @@ class Relay:
         after = _AFTER_LOGPROBS.search(event, start)
         # SGLang writes finish_reason right behind logprobs; for any other order the value is read to its end.
         end = after.start() if after is not None else start + _length_of_object(event[start:])
-        if self._recorder is not None:
-            self._recorder.logprobs(event[start:end])
-        return event[:start] + b"null" + event[end:] if self._cut_logprobs else event
+        return event[:start] + b"null" + event[end:]
 
 
 def _length_of_object(data: bytes) -> int:

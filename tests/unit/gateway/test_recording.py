@@ -4,8 +4,8 @@ import orjson
 import pytest
 
 from openclaw_core import wire
-from openclaw_gateway import recording
-from openclaw_gateway.recording import StreamRecorder
+from openclaw_gateway.recording import Answer, StreamRecorder
+from openclaw_gateway.replies import NO_REPLY, Reply
 
 SAMPLING = wire.Sampling(temperature=0.7)
 V1, V2 = "1-0a1b2c3d", "2-0a1b2c3d"
@@ -24,8 +24,16 @@ def reply(**choice):
     return {"choices": [fields | choice], "metadata": {"weight_version": V1}}
 
 
+def read(body):
+    return Reply(orjson.dumps(body)).answer(SAMPLING)
+
+
+def stripped(body, *, keep_logprobs):
+    return orjson.loads(Reply(orjson.dumps(body)).stripped(keep_logprobs=keep_logprobs))
+
+
 def test_reply_is_recorded_with_the_engines_digits():
-    answer = recording.of_reply(reply(), SAMPLING)
+    answer = read(reply())
     assert answer.recording is not None
     assert answer.recording.logprobs == [-0.1, -0.30000001192092896, -2.5]
     assert answer.recording.spans == [wire.Span(version=V1, start=0, end=3)]
@@ -38,7 +46,7 @@ def test_reply_that_crossed_a_sync_has_both_versions():
             "weight_versions": [{"version": V1, "start": 0, "end": 1}, {"version": V2, "start": 1, "end": 3}],
         }
     }
-    answer = recording.of_reply(body, SAMPLING)
+    answer = read(body)
     assert answer.recording is not None
     assert [(span.version, span.start, span.end) for span in answer.recording.spans] == [(V1, 0, 1), (V2, 1, 3)]
 
@@ -57,24 +65,22 @@ def test_reply_that_crossed_a_sync_has_both_versions():
     ],
 )
 def test_reply_that_does_not_add_up_is_not_recorded(choice):
-    assert recording.of_reply(reply(**choice), SAMPLING).recording is None
+    assert read(reply(**choice)).recording is None
 
 
 @pytest.mark.parametrize("version", ["default", "", None])
 def test_unknown_version_is_not_recorded(version):
     body = reply() | {"metadata": {"weight_version": version}}
-    assert recording.of_reply(body, SAMPLING).recording is None
+    assert read(body).recording is None
 
 
 def test_what_the_client_did_not_ask_for_is_stripped():
     body = reply(logprobs={"content": []}) | {"sglext": {"input_ids": [1]}}
-    recording.strip_reply(body, keep_logprobs=False)
-    assert body == {
+    assert stripped(body, keep_logprobs=False) == {
         "choices": [{"message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop", "logprobs": None}],
         "metadata": {"weight_version": V1},
     }
-    kept = reply(logprobs={"content": []})
-    recording.strip_reply(kept, keep_logprobs=True)
+    kept = stripped(reply(logprobs={"content": []}), keep_logprobs=True)
     assert kept["choices"][0]["logprobs"] == {"content": []}
 
 
@@ -84,7 +90,8 @@ def streamed(recorder, *logprobs, ids=(7, 8), versions=()):
     for index, value in enumerate(logprobs):
         if index in changes:
             recorder.version(changes[index])
-        recorder.logprobs(orjson.dumps({"content": [{"logprob": value}]}))
+        choice = {"index": 0, "delta": {}, "logprobs": {"content": [{"logprob": value}]}}
+        recorder.event(orjson.dumps({"choices": [choice]}))
     recorder.event(orjson.dumps({"choices": [{"index": 0, "delta": {"content": "hi"}, "finish_reason": "stop"}]}))
     if ids is not None:
         recorder.ids(orjson.dumps({"choices": [], "sglext": {"input_ids": [1], "output_ids": [list(ids)]}}))
@@ -132,27 +139,27 @@ def test_stream_with_a_garbled_event_is_served_but_not_recorded(garbled):
 
 
 def test_reply_with_garbled_numbers_is_served_but_not_recorded():
-    answer = recording.of_reply(reply(meta_info={"output_token_logprobs": [1, 2, 3]}), SAMPLING)
+    answer = read(reply(meta_info={"output_token_logprobs": [1, 2, 3]}))
     assert (answer.message["content"], answer.recording) == ("hi", None)
-    with pytest.raises(KeyError):
-        recording.of_reply({"text": "hi"}, SAMPLING)
+    with pytest.raises(NO_REPLY):
+        read({"text": "hi"})
 
 
 def test_parallel_tool_calls_are_put_together():
     def delta(**fields):
         return {"choices": [{"index": 0, "delta": {"tool_calls": [fields]}, "finish_reason": None}]}
 
-    message, _ = recording.assemble(
-        [
-            {"choices": [{"index": 0, "delta": {"role": "assistant", "content": None}}]},
-            delta(index=0, id="a", function={"name": "f", "arguments": ""}),
-            delta(index=1, id="b", function={"name": "g", "arguments": '{"y"'}),
-            delta(index=0, id=None, function={"name": None, "arguments": '{"x":1}'}),
-            delta(index=1, function={"arguments": ":2}"}),
-            {"choices": [], "usage": {}},
-        ]
-    )
-    assert message["tool_calls"] == [
+    recorder = StreamRecorder()
+    for chunk in (
+        {"choices": [{"index": 0, "delta": {"role": "assistant", "content": None}}]},
+        delta(index=0, id="a", function={"name": "f", "arguments": ""}),
+        delta(index=1, id="b", function={"name": "g", "arguments": '{"y"'}),
+        delta(index=0, id=None, function={"name": None, "arguments": '{"x":1}'}),
+        delta(index=1, function={"arguments": ":2}"}),
+        {"choices": [], "usage": {}},
+    ):
+        recorder.event(orjson.dumps(chunk))
+    assert recorder.answer(V1, SAMPLING).message["tool_calls"] == [
         {"type": "function", "id": "a", "function": {"name": "f", "arguments": '{"x":1}'}},
         {"type": "function", "id": "b", "function": {"name": "g", "arguments": '{"y":2}'}},
     ]
@@ -169,4 +176,12 @@ def test_parallel_tool_calls_are_put_together():
     ],
 )
 def test_emptiness_of_an_answer(message, empty):
-    assert recording.Answer(message, "stop", None).is_empty is empty
+    assert Answer(message, "stop", None).is_empty is empty
+
+
+def test_values_that_are_kept_are_the_engines_bytes():
+    raw = (
+        b'{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"\\u00fc"},"logprobs":{"content":[]},'
+    )
+    raw += b'"finish_reason":"stop"}],"usage":{"total_tokens":1.50}}'
+    assert Reply(raw).stripped(keep_logprobs=False) == raw.replace(b'{"content":[]}', b"null")

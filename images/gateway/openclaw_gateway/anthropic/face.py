@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import orjson
+
 from openclaw_gateway import chat_requests, faces, forwarding
 from openclaw_gateway.anthropic import replies, requests, streams
 from openclaw_gateway.chat_requests import ChatRequest
@@ -24,8 +26,8 @@ class MessagesFace:
     def upstream(self, request: ChatRequest, *, model: str, rid: str, recorded: bool) -> bytes:
         return forwarding.upstream_body(request, model=model, rid=rid, recorded=recorded)
 
-    def reply(self, reply: Json) -> Json:
-        return replies.message(reply)
+    def reply(self, reply: bytes) -> bytes:
+        return orjson.dumps(replies.message(orjson.loads(reply)))
 
     def stream(self) -> faces.Stream:
         return streams.MessageStream()

@@ -13,10 +13,10 @@ from sqlalchemy.sql import ColumnElement
 
 from openclaw_core import wire
 from openclaw_gateway.store import turns as life
-from openclaw_gateway.store.schema import Drop, State, contents, next_states, turns
+from openclaw_gateway.store.schema import Drop, State, contents, in_order, is_in, next_states, turns
 from openclaw_gateway.store.transaction import AnyRow, Policy, Topic, Transaction, scored
 
-_WAITS = turns.c.state == State.JUDGE
+_WAITS = is_in(State.JUDGE)
 
 
 def lease(tx: Transaction, request: wire.LeaseTurns, policy: Policy) -> list[wire.JudgeTurn]:
@@ -103,7 +103,7 @@ def _oldest(tx: Transaction, most: int, policy: Policy) -> list[int]:
             older.c.session_id == turns.c.session_id, older.c.state == State.JUDGE, older.c.number < turns.c.number
         )
         where.append(~awaited.exists())
-    query = select(turns.c.id).where(*where).order_by(turns.c.judge_at, turns.c.id).limit(most)
+    query = in_order(select(turns.c.id), "turns_judge").where(*where).order_by(turns.c.judge_at, turns.c.id).limit(most)
     return [row.id for row in tx.connection.execute(query)]
 
 

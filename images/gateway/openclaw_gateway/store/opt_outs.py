@@ -41,7 +41,7 @@ def forget_old(tx: Transaction) -> None:
 
 def _any(tx: Transaction, owner: str) -> bool:
     """Most owners never opt out: they pay for one look-up, not for their history's hashes."""
-    return tx.connection.execute(st.ANY_OPT_OUT, {"b_owner": owner}).first() is not None
+    return bool(tx.run(st.ANY_OPT_OUT, {"b_owner": owner}))
 
 
 def _known(tx: Transaction, owner: str, marks: list[bytes]) -> bool:

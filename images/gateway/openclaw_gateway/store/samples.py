@@ -14,7 +14,7 @@ from sqlalchemy import select, update
 
 from openclaw_core import wire
 from openclaw_gateway.store import turns as life
-from openclaw_gateway.store.schema import State, contents, turns
+from openclaw_gateway.store.schema import State, contents, in_order, is_in, turns
 from openclaw_gateway.store.transaction import TRAINED, TRAINER_EPOCH, AnyRow, Policy, Topic, Transaction, read
 
 
@@ -34,7 +34,7 @@ def lease(tx: Transaction, request: wire.LeaseSamples, policy: Policy) -> wire.L
     take_over(tx, request.trainer_epoch)
     expire(tx)
     batch = min(request.batch, policy.max_size)
-    queue = select(turns.c.id, turns.c.ready_at).where(turns.c.state == State.QUEUED)
+    queue = in_order(select(turns.c.id, turns.c.ready_at), "turns_queue").where(is_in(State.QUEUED))
     rows = tx.connection.execute(queue.order_by(turns.c.ready_at, turns.c.id).limit(batch)).all()
     waited_enough = bool(rows) and tx.now - rows[0].ready_at >= request.batch_wait_sec
     if len(rows) < batch and not (waited_enough and len(rows) >= request.min_batch):

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import ColumnElement, CursorResult, Executable, delete, update
+from sqlalchemy import ColumnElement, delete, update
 
 from openclaw_gateway import conversation
 from openclaw_gateway.store import statements as st
+from openclaw_gateway.store.prepared import Prepared
 from openclaw_gateway.store.schema import Drop, State, contents, next_states, turns
 from openclaw_gateway.store.transaction import AnyRow, Policy, Topic, Transaction, dropped
 
 _RETRIED_WITHIN_SEC = 900.0  # an unfinished attempt older than this is not waited for: its words begin a new turn
-_MOST_PREFIXES = 64  # a match further back than 64 answers is not looked for
 
 
 @dataclass(frozen=True)
@@ -74,20 +74,20 @@ def match(tx: Transaction, arrival: Arrival) -> Matched:
 def next_turn(tx: Transaction, arrival: Arrival, session: Session | None) -> tuple[Session, int]:
     """The session (a new one if there is none) and the number of its next turn, from 1."""
     if session is not None:
-        row = tx.connection.execute(st.NEXT_NUMBER, {"b_id": session.id, "b_now": tx.now, "b_done": arrival.done}).one()
+        (row,) = tx.run(st.NEXT_NUMBER, {"b_id": session.id, "b_now": tx.now, "b_done": arrival.done})
         return session, int(row.turns)
     name, explicit = arrival.session or f"anon-{secrets.token_hex(8)}", arrival.session is not None
     values = {"owner": arrival.owner, "name": name, "explicit": explicit, "turns": 1}
-    key = tx.connection.execute(st.INSERT_SESSION, values | {"done": arrival.done, "seen_at": tx.now})
-    return Session(new_id(key), name, explicit), 1
+    (row,) = tx.run(st.INSERT_SESSION, values | {"done": arrival.done, "seen_at": tx.now})
+    return Session(row.id, name, explicit), 1
 
 
 def touch(tx: Transaction, session: Session, *, done: bool) -> None:
-    tx.connection.execute(st.TOUCH_SESSION, {"b_id": session.id, "b_now": tx.now, "b_done": done})
+    tx.run(st.TOUCH_SESSION, {"b_id": session.id, "b_now": tx.now, "b_done": done})
 
 
 def seen(tx: Transaction, session_id: int) -> None:
-    tx.connection.execute(st.SEE_SESSION, {"b_id": session_id, "b_now": tx.now})
+    tx.run(st.SEE_SESSION, {"b_id": session_id, "b_now": tx.now})
 
 
 def attach_next_state(tx: Transaction, arrival: Arrival, session: Session, policy: Policy) -> int | None:
@@ -97,15 +97,15 @@ def attach_next_state(tx: Transaction, arrival: Arrival, session: Session, polic
     """
     known = _continued(tx, arrival, session)
     if known is not None and known.turn.state == State.NEXT_STATE:
-        return _attach(tx, known.turn.id, conversation.next_state(arrival.messages, known.length), False, policy)
+        return _attach(tx, known.turn, conversation.next_state(arrival.messages, known.length), False, policy)
     answers_since = arrival.outline.tail_start > (known.length if known else 0)
     if session.explicit and answers_since:
         after = known.turn.number if known else 0
-        waiting = tx.connection.execute(st.LATEST_WAITING, {"b_session": session.id, "b_after": after}).first()
+        waiting = first(tx.run(st.LATEST_WAITING, {"b_session": session.id, "b_after": after}))
         # The same prompt once more is another attempt at that turn, not a reaction to it.
         if waiting is not None and waiting.tail != arrival.outline.tail:
             rest = conversation.next_state(arrival.messages, arrival.outline.tail_start)
-            return _attach(tx, waiting.id, rest, True, policy)
+            return _attach(tx, waiting, rest, True, policy)
     return None
 
 
@@ -128,12 +128,8 @@ def end(tx: Transaction, ours: ColumnElement[bool]) -> None:
         tx.touched.add(Topic.JUDGE)
 
 
-def new_id(result: CursorResult[Any]) -> int:
-    """Primary key of the row just inserted."""
-    key = result.inserted_primary_key
-    if key is None:
-        raise RuntimeError("the database gave the row no key")
-    return int(key[0])
+def first(rows: Sequence[AnyRow]) -> AnyRow | None:
+    return rows[0] if rows else None
 
 
 def forget_contents(tx: Transaction, ids: Sequence[int]) -> None:
@@ -151,12 +147,10 @@ class _Continued:
 
 def _continued(tx: Transaction, arrival: Arrival, session: Session) -> _Continued | None:
     """The turn with the longest matching history; among equals the newest that still waits."""
-    lengths = {prefix.chain: prefix.length for prefix in arrival.outline.prefixes[:_MOST_PREFIXES]}
+    lengths = {prefix.chain: prefix.length for prefix in arrival.outline.prefixes[: st.MOST_PREFIXES]}
     if not lengths:
         return None
-    rows = tx.connection.execute(
-        st.CONTINUED, {"b_session": session.id, "b_owner": arrival.owner, "b_chains": list(lengths)}
-    ).all()
+    rows = tx.run_in(st.CONTINUED, {"b_session": session.id, "b_owner": arrival.owner}, list(lengths))
     if not rows:
         return None
     best = max(rows, key=lambda row: (lengths[row.chain], row.state == State.NEXT_STATE, row.id))
@@ -164,15 +158,19 @@ def _continued(tx: Transaction, arrival: Arrival, session: Session) -> _Continue
 
 
 def _attach(
-    tx: Transaction, turn_id: int, messages: Sequence[conversation.Message], edited: bool, policy: Policy
+    tx: Transaction, turn: AnyRow, messages: Sequence[conversation.Message], edited: bool, policy: Policy
 ) -> int | None:
     if not messages:
         return None
-    tx.connection.execute(st.ATTACH, {"b_id": turn_id, "b_now": tx.now, "b_fire": policy.fire_on_turn_end})
+    tx.run(st.ATTACH, {"b_id": turn.id, "b_now": tx.now, "b_fire": policy.fire_on_turn_end})
+    counted = turn.grace_until > tx.now
+    tx.moved(
+        out_of=State.NEXT_STATE if counted else None, into=State.JUDGE if counted or policy.fire_on_turn_end else None
+    )
     said = orjson.dumps(list(messages))
-    tx.connection.execute(st.INSERT_NEXT_STATE, {"turn_id": turn_id, "messages": said, "edited": edited})
+    tx.run(st.INSERT_NEXT_STATE, {"turn_id": turn.id, "messages": said, "edited": edited})
     tx.touched.add(Topic.JUDGE)
-    return turn_id
+    return int(turn.id)
 
 
 def by_name(tx: Transaction, owner: str, name: str) -> Session | None:
@@ -180,17 +178,17 @@ def by_name(tx: Transaction, owner: str, name: str) -> Session | None:
     return _session(tx, st.SESSION_BY_NAME, b_owner=owner, b_name=name)
 
 
-def _session(tx: Transaction, statement: Executable, **parameters: Any) -> Session | None:
-    row = tx.connection.execute(statement, parameters).first()
+def _session(tx: Transaction, statement: Prepared, **given: Any) -> Session | None:
+    row = first(tx.run(statement, given))
     return Session(row.id, row.name, bool(row.explicit)) if row is not None else None
 
 
 def _by_conversation(tx: Transaction, arrival: Arrival) -> Session | None:
     """The one open session without an explicit id that holds this conversation."""
-    lengths = {prefix.chain: prefix.length for prefix in arrival.outline.prefixes[:_MOST_PREFIXES]}
+    lengths = {prefix.chain: prefix.length for prefix in arrival.outline.prefixes[: st.MOST_PREFIXES]}
     if not lengths:
         return None
-    rows = tx.connection.execute(st.SAME_CONVERSATION, {"b_owner": arrival.owner, "b_chains": list(lengths)}).all()
+    rows = tx.run_in(st.SAME_CONVERSATION, {"b_owner": arrival.owner}, list(lengths))
     if not rows:
         return None
     longest = max(lengths[row.chain] for row in rows)
@@ -208,8 +206,8 @@ def _contradict(one: dict[str, str], other: dict[str, str]) -> bool:
 
 def _earlier_attempt(tx: Transaction, arrival: Arrival, session: Session) -> AnyRow | None:
     """The newest turn of the session that this request repeats as a retry."""
-    asked = _body(tx, arrival) | {"b_session": session.id, "b_retry": arrival.is_retry}
-    return tx.connection.execute(st.EARLIER_IN_SESSION, asked).first()
+    statement = st.RETRIED_IN_SESSION if arrival.is_retry else st.EARLIER_IN_SESSION
+    return first(tx.run(statement, _body(tx, arrival) | {"b_session": session.id}))
 
 
 def _anonymous_attempt(tx: Transaction, arrival: Arrival) -> AnyRow | None:
@@ -217,7 +215,7 @@ def _anonymous_attempt(tx: Transaction, arrival: Arrival) -> AnyRow | None:
 
     x-stainless-retry-count alone could be anybody's: two users may open with the same words.
     """
-    row = tx.connection.execute(st.EARLIER_ANONYMOUS, _body(tx, arrival)).first()
+    row = first(tx.run(st.EARLIER_ANONYMOUS, _body(tx, arrival)))
     return None if row is None or _contradict(json.loads(row.hints), arrival.hints) else row
 
 

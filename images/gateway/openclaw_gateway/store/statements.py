@@ -1,11 +1,41 @@
-"""The statements of the hot path, built once: SQLAlchemy spends more on building one than SQLite on running it.
+"""The statements of the hot path, prepared once.
 
-Parameters are `b_…`, which no column is called. What runs once in a while is written where it is used.
+Parameters are `b_…`, which no column is called; an INSERT's are its columns. What runs once in a while is written where
+it is used.
 """
 
-from sqlalchemy import and_, bindparam, func, insert, literal, or_, select, text, update
+from collections.abc import Sequence
+from typing import Any
 
-from openclaw_gateway.store.schema import LIVE, UNFINISHED, State, contents, next_states, opt_outs, sessions, turns
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    false,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    text,
+    true,
+    union_all,
+    update,
+)
+
+from openclaw_gateway.store.prepared import Prepared, PreparedIn
+from openclaw_gateway.store.schema import UNFINISHED, State, contents, next_states, opt_outs, sessions, turns
+
+MOST_PREFIXES = 64
+"""A match further back than 64 answers is not looked for."""
+
+
+def _one_of(column: Column[Any], *constants: str) -> ColumnElement[bool]:
+    """An in-list that is written out when the statement is prepared."""
+    return column.in_([literal(str(constant)) for constant in constants])
+
 
 COUNT = text(
     "INSERT INTO counters (name, value) VALUES (:name, :value) "
@@ -15,34 +45,53 @@ COUNT = text(
 # ------------------------------------------------------------ sessions
 _SESSION = select(sessions.c.id, sessions.c.name, sessions.c.explicit)
 # A client may go on under the name we drew for it: whoever knows it was told it.
-SESSION_BY_NAME = _SESSION.where(sessions.c.owner == bindparam("b_owner"), sessions.c.name == bindparam("b_name"))
-SESSION_BY_ID = _SESSION.where(sessions.c.id == bindparam("b_id"))
-TOUCH_SESSION = (
+SESSION_BY_NAME = Prepared(
+    _SESSION.where(sessions.c.owner == bindparam("b_owner"), sessions.c.name == bindparam("b_name"))
+)
+SESSION_BY_ID = Prepared(_SESSION.where(sessions.c.id == bindparam("b_id")))
+TOUCH_SESSION = Prepared(
     update(sessions)
     .where(sessions.c.id == bindparam("b_id"))
     .values(seen_at=bindparam("b_now"), done=bindparam("b_done"))
 )
-SEE_SESSION = update(sessions).where(sessions.c.id == bindparam("b_id")).values(seen_at=bindparam("b_now"))
-NEXT_NUMBER = (
+SEE_SESSION = Prepared(update(sessions).where(sessions.c.id == bindparam("b_id")).values(seen_at=bindparam("b_now")))
+NEXT_NUMBER = Prepared(
     update(sessions)
     .where(sessions.c.id == bindparam("b_id"))
     .values(turns=sessions.c.turns + 1, seen_at=bindparam("b_now"), done=bindparam("b_done"))
     .returning(sessions.c.turns)
 )
-INSERT_SESSION = insert(sessions)
+INSERT_SESSION = Prepared(
+    insert(sessions).returning(sessions.c.id), columns=("owner", "name", "explicit", "turns", "done", "seen_at")
+)
+
 
 # ------------------------------------------------------------ which turn a request continues or repeats
-_CHAINS = turns.c.chain.in_(bindparam("b_chains", expanding=True))
-CONTINUED = select(turns.c.id, turns.c.number, turns.c.state, turns.c.chain).where(
-    turns.c.session_id == bindparam("b_session"), turns.c.owner == bindparam("b_owner"), _CHAINS
-)
-SAME_CONVERSATION = (
-    select(turns.c.session_id, turns.c.chain, turns.c.hints)
-    .join(sessions, sessions.c.id == turns.c.session_id)
-    .where(turns.c.owner == bindparam("b_owner"), _CHAINS, sessions.c.explicit.is_(False), sessions.c.done.is_(False))
-)
-LATEST_WAITING = (
-    select(turns.c.id, turns.c.tail)
+def _continued(chains: Sequence[str]) -> Select[tuple[int, int, str, bytes | None, float]]:
+    return select(turns.c.id, turns.c.number, turns.c.state, turns.c.chain, turns.c.grace_until).where(
+        turns.c.session_id == bindparam("b_session"),
+        turns.c.owner == bindparam("b_owner"),
+        turns.c.chain.in_([bindparam(name) for name in chains]),
+    )
+
+
+def _same_conversation(chains: Sequence[str]) -> Select[tuple[int, bytes | None, str]]:
+    return (
+        select(turns.c.session_id, turns.c.chain, turns.c.hints)
+        .join(sessions, sessions.c.id == turns.c.session_id)
+        .where(
+            turns.c.owner == bindparam("b_owner"),
+            turns.c.chain.in_([bindparam(name) for name in chains]),
+            sessions.c.explicit == false(),
+            sessions.c.done == false(),
+        )
+    )
+
+
+CONTINUED = PreparedIn(_continued, MOST_PREFIXES)
+SAME_CONVERSATION = PreparedIn(_same_conversation, MOST_PREFIXES)
+LATEST_WAITING = Prepared(
+    select(turns.c.id, turns.c.tail, turns.c.grace_until)
     .where(
         turns.c.session_id == bindparam("b_session"),
         turns.c.state == State.NEXT_STATE,
@@ -60,48 +109,67 @@ _SAME_BODY = (
         turns.c.reason,
         turns.c.lease,
         turns.c.hints,
+        turns.c.fire,
+        turns.c.grace_until,
     )
     .where(turns.c.owner == bindparam("b_owner"), turns.c.body_hash == bindparam("b_hash"))
     .order_by(turns.c.id.desc())
     .limit(1)
 )
 _UNFINISHED = and_(
-    turns.c.state == State.DROPPED, turns.c.reason.in_(UNFINISHED), turns.c.began_at > bindparam("b_since")
+    turns.c.state == State.DROPPED, _one_of(turns.c.reason, *UNFINISHED), turns.c.began_at > bindparam("b_since")
 )
 _SAME_KEY = turns.c.idempotency_key == bindparam("b_key")
-EARLIER_IN_SESSION = _SAME_BODY.where(
-    turns.c.session_id == bindparam("b_session"),
-    or_(_UNFINISHED, _SAME_KEY, literal(True) == bindparam("b_retry")),
+EARLIER_IN_SESSION = Prepared(
+    _SAME_BODY.where(turns.c.session_id == bindparam("b_session"), or_(_UNFINISHED, _SAME_KEY))
 )
-EARLIER_ANONYMOUS = _SAME_BODY.where(
-    turns.c.session_id.in_(
-        select(sessions.c.id).where(sessions.c.owner == bindparam("b_owner"), sessions.c.explicit.is_(False))
-    ),
-    or_(_UNFINISHED, _SAME_KEY),
+RETRIED_IN_SESSION = Prepared(_SAME_BODY.where(turns.c.session_id == bindparam("b_session")))
+EARLIER_ANONYMOUS = Prepared(
+    _SAME_BODY.join(sessions, sessions.c.id == turns.c.session_id).where(
+        sessions.c.explicit == false(), or_(_UNFINISHED, _SAME_KEY)
+    )
 )
-ANY_OPT_OUT = select(opt_outs.c.mark).where(opt_outs.c.owner == bindparam("b_owner")).limit(1)
+ANY_OPT_OUT = Prepared(select(opt_outs.c.mark).where(opt_outs.c.owner == bindparam("b_owner")).limit(1))
 
 # ------------------------------------------------------------ a turn's life
-BACKLOG = (
-    select(turns.c.state, func.count().label("many"))
-    .where(
-        turns.c.state.in_(LIVE),
-        or_(
-            turns.c.state.in_((State.GENERATING, State.QUEUED, State.LEASED)),
-            turns.c.fire.is_(True),
-            turns.c.grace_until > bindparam("b_now"),
-        ),
-        turns.c.id != bindparam("b_except"),
+_MANY = func.count().label("many")
+_WAITS = _one_of(turns.c.state, State.NEXT_STATE, State.JUDGE)
+BACKLOG = Prepared(
+    union_all(
+        select(turns.c.state, _MANY)
+        .where(_one_of(turns.c.state, State.GENERATING, State.QUEUED, State.LEASED))
+        .group_by(turns.c.state),
+        select(turns.c.state, _MANY).where(_WAITS, turns.c.fire == true()).group_by(turns.c.state),
+        select(turns.c.state, _MANY)
+        .where(_WAITS, turns.c.fire == false(), turns.c.grace_until > bindparam("b_now"))
+        .group_by(turns.c.state),
     )
-    .group_by(turns.c.state)
 )
-INSERT_TURN = insert(turns)
-GENERATING_TURN = (
+INSERT_TURN = Prepared(
+    insert(turns).returning(turns.c.id),
+    columns=(
+        "session_id",
+        "owner",
+        "session",
+        "number",
+        "state",
+        "gateway",
+        "alive_until",
+        "body_hash",
+        "idempotency_key",
+        "hints",
+        "tail",
+        "began_at",
+        "grace_until",
+        "fire",
+    ),
+)
+GENERATING_TURN = Prepared(
     select(turns.c.state, turns.c.session_id, sessions.c.done)
     .join(sessions, sessions.c.id == turns.c.session_id, isouter=True)
     .where(turns.c.id == bindparam("b_id"))
 )
-FINISH_TURN = (
+FINISH_TURN = Prepared(
     update(turns)
     .where(turns.c.id == bindparam("b_id"))
     .values(
@@ -111,10 +179,13 @@ FINISH_TURN = (
         grace_until=bindparam("b_grace"),
     )
 )
-INSERT_CONTENTS = insert(contents)
-ATTACH = (
+INSERT_CONTENTS = Prepared(
+    insert(contents),
+    columns=("turn_id", "messages", "response", "prompt_ids", "output_ids", "logprobs", "spans", "sampling"),
+)
+ATTACH = Prepared(
     update(turns)
     .where(turns.c.id == bindparam("b_id"))
     .values(state=State.JUDGE, judge_at=bindparam("b_now"), fire=bindparam("b_fire"))
 )
-INSERT_NEXT_STATE = insert(next_states)
+INSERT_NEXT_STATE = Prepared(insert(next_states), columns=("turn_id", "messages", "edited"))

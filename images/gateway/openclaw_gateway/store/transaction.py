@@ -2,17 +2,19 @@
 
 import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, select
 
 from openclaw_core.config.components import GatewayConfig
 from openclaw_gateway.store import statements as st
+from openclaw_gateway.store.prepared import Prepared, PreparedIn
 from openclaw_gateway.store.schema import counters
 
-AnyRow: TypeAlias = Row[*tuple[Any, ...]]
+AnyRow: TypeAlias = Any
 """A row of a query, columns by name."""
 
 SERVED, RECORDED, TRAINED = "served", "recorded", "trained"
@@ -67,12 +69,34 @@ class Policy:
 
 @dataclass
 class Transaction:
-    """One operation's view. Counter changes are written with the commit, topics wake waiters after it."""
+    """What the operations of one commit share. Counter changes are written at its end, topics wake waiters after it."""
 
-    connection: Connection
+    _connection: Connection
     now: float
     counts: Counter[str] = field(default_factory=Counter)
     touched: set[Topic] = field(default_factory=set)
+    backlog: dict[str, int] | None = None
+    """Turns that take a place, by state, as far as this commit has counted them."""
+
+    @property
+    def connection(self) -> Connection:
+        """For whatever is not prepared: it may change the backlog, so that is counted anew."""
+        self.backlog = None
+        return self._connection
+
+    def run(self, statement: Prepared, given: Mapping[str, Any]) -> list[AnyRow]:
+        """A prepared statement. What it does to the backlog, the caller says with `moved`."""
+        return statement.run(self._connection, given)
+
+    def run_in(self, statement: PreparedIn, given: Mapping[str, Any], values: Sequence[Any]) -> list[AnyRow]:
+        return statement.run(self._connection, given, values)
+
+    def moved(self, *, out_of: str | None = None, into: str | None = None) -> None:
+        """A turn left its place, or took one."""
+        if self.backlog is not None:
+            for state, change in ((out_of, -1), (into, 1)):
+                if state is not None:
+                    self.backlog[state] = self.backlog.get(state, 0) + change
 
     def count(self, name: str, change: int = 1) -> None:
         self.counts[name] += change
@@ -80,7 +104,7 @@ class Transaction:
     def flush(self) -> None:
         """Add the changes to the counters, in the same commit as the rows they count."""
         if changes := [{"name": name, "value": change} for name, change in self.counts.items() if change]:
-            self.connection.execute(st.COUNT, changes)
+            self._connection.execute(st.COUNT, changes)
         self.counts.clear()
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, delete, func, select, true, update
 from openclaw_core import staleness, wire
 from openclaw_gateway.store import opt_outs, sessions
 from openclaw_gateway.store import statements as st
-from openclaw_gateway.store.schema import Drop, State, Untracked, turns
+from openclaw_gateway.store.schema import LIVE, Drop, State, Untracked, in_order, is_in, turns
 from openclaw_gateway.store.sessions import Arrival, Session
 from openclaw_gateway.store.transaction import RECORDED, SERVED, AnyRow, Policy, Topic, Transaction, dropped, untracked
 
@@ -106,7 +106,7 @@ def admit(tx: Transaction, arrival: Arrival, policy: Policy, matched: sessions.M
     earlier = matched.retried
     if earlier is not None and not _replaceable(earlier):
         return Unrecorded(Untracked.REPLACED, name)
-    refusal = _refusal(tx, policy, except_turn=earlier.id if earlier is not None else 0)
+    refusal = _refusal(tx, policy, earlier)
     if refusal is not None and refusal is not Refusal.MAX_CONCURRENT and policy.on_stale == "serveUntracked":
         return Unrecorded(Untracked.QUEUE_FULL if refusal is Refusal.QUEUE_FULL else Untracked.STALE, name)
     if refusal is not None:
@@ -120,7 +120,7 @@ def admit(tx: Transaction, arrival: Arrival, policy: Policy, matched: sessions.M
 
 def finish(tx: Transaction, turn_id: int, finished: Finished, policy: Policy) -> str | None:
     """Commit the answer. The drop reason, or None when the turn lives on. A turn that is gone meanwhile stays so."""
-    row = tx.connection.execute(st.GENERATING_TURN, {"b_id": turn_id}).first()
+    row = sessions.first(tx.run(st.GENERATING_TURN, {"b_id": turn_id}))
     if row is None or row.state != State.GENERATING:
         return None
     # A session that is forgotten meanwhile has ended too.
@@ -130,16 +130,19 @@ def finish(tx: Transaction, turn_id: int, finished: Finished, policy: Policy) ->
     else:
         tx.count(dropped(reason or Drop.NO_IDS))
         tx.touched.add(Topic.CAPACITY)
-    tx.connection.execute(
+    waits = reason is None and finished.recording is not None
+    tx.run(
         st.FINISH_TURN,
         {
             "b_id": turn_id,
-            "b_state": State.NEXT_STATE if reason is None else State.DROPPED,
+            "b_state": State.NEXT_STATE.value if waits else State.DROPPED.value,
             "b_reason": reason,
             "b_chain": finished.chain,
             "b_grace": tx.now + policy.next_state_grace_sec,
         },
     )
+    counts = waits and policy.next_state_grace_sec > 0
+    tx.moved(out_of=State.GENERATING, into=State.NEXT_STATE if counts else None)
     sessions.seen(tx, row.session_id)
     return reason
 
@@ -178,16 +181,28 @@ def heartbeat(tx: Transaction, alive: Collection[int]) -> None:
         )
 
 
-def backlog(tx: Transaction, except_turn: int = 0) -> staleness.Backlog:
-    """Turns on their way to the trainer; those that wait for others count only for their grace."""
-    rows = tx.connection.execute(st.BACKLOG, {"b_now": tx.now, "b_except": except_turn})
-    many = {row.state: int(row.many) for row in rows}
+def backlog(tx: Transaction, without: AnyRow | None = None) -> staleness.Backlog:
+    """Turns on their way to the trainer; those that wait for others count only for their grace. `without`: but one."""
+    if tx.backlog is None:
+        tx.backlog = {}
+        for row in tx.run(st.BACKLOG, {"b_now": tx.now}):
+            tx.backlog[row.state] = tx.backlog.get(row.state, 0) + int(row.many)
+    many = tx.backlog
+    if without is not None and _counts(tx, without):
+        many = many | {without.state: many[without.state] - 1}
     return staleness.Backlog(
         generating=many.get(State.GENERATING, 0),
         waiting=many.get(State.NEXT_STATE, 0) + many.get(State.JUDGE, 0),
         queued=many.get(State.QUEUED, 0),
         leased=many.get(State.LEASED, 0),
     )
+
+
+def _counts(tx: Transaction, turn: AnyRow) -> bool:
+    """True when the turn takes a place in the backlog."""
+    if turn.state in (State.NEXT_STATE, State.JUDGE):
+        return bool(turn.fire) or turn.grace_until > tx.now
+    return turn.state in LIVE
 
 
 def room(backlog_now: staleness.Backlog, policy: Policy) -> int:
@@ -201,7 +216,8 @@ def room(backlog_now: staleness.Backlog, policy: Policy) -> int:
 
 def drop_oldest_queued(tx: Transaction) -> bool:
     """Make room in a full queue; False when everything queued is leased."""
-    oldest = select(turns.c.id).where(turns.c.state == State.QUEUED).order_by(turns.c.ready_at, turns.c.id).limit(1)
+    query = in_order(select(turns.c.id), "turns_queue").where(is_in(State.QUEUED))
+    oldest = query.order_by(turns.c.ready_at, turns.c.id).limit(1)
     row = tx.connection.execute(oldest).first()
     if row is None:
         return False
@@ -230,12 +246,12 @@ def is_full(tx: Transaction, policy: Policy) -> bool:
     return int(many) >= policy.max_size
 
 
-def _refusal(tx: Transaction, policy: Policy, except_turn: int) -> Refusal | None:
-    now = backlog(tx, except_turn)
+def _refusal(tx: Transaction, policy: Policy, earlier: AnyRow | None) -> Refusal | None:
+    now = backlog(tx, earlier)
     if now.queued + now.leased >= policy.max_size:
         if policy.drop_policy != "dropOldest" or not drop_oldest_queued(tx):
             return Refusal.QUEUE_FULL
-        now = backlog(tx, except_turn)
+        now = backlog(tx, earlier)
     if now.generating >= policy.max_concurrent:
         return Refusal.MAX_CONCURRENT
     return Refusal.STALENESS_BOUND if room(now, policy) <= 0 else None
@@ -261,21 +277,22 @@ def _begin(tx: Transaction, arrival: Arrival, policy: Policy, session: Session, 
         "owner": arrival.owner,
         "session": session.name,
         "number": number,
-        "state": State.GENERATING,
+        "state": State.GENERATING.value,
         "gateway": arrival.gateway,
         "alive_until": tx.now + _LOST_AFTER_SEC,
         "body_hash": arrival.body_hash,
         "idempotency_key": arrival.idempotency_key,
-        "hints": orjson.dumps(arrival.hints).decode(),
+        "hints": orjson.dumps(arrival.hints).decode() if arrival.hints else "{}",
         "tail": arrival.outline.tail,
         "began_at": tx.now,
         "grace_until": tx.now + policy.next_state_grace_sec,
         "fire": False,
     }
-    turn_id = sessions.new_id(tx.connection.execute(st.INSERT_TURN, row))
+    (inserted,) = tx.run(st.INSERT_TURN, row)
+    tx.moved(into=State.GENERATING)
     tx.count(SERVED)
     tx.count(RECORDED)
-    return Begun(turn_id, session.name, number)
+    return Begun(inserted.id, session.name, number)
 
 
 def _drop_reason(finished: Finished, *, ended: bool) -> str | None:
@@ -287,7 +304,7 @@ def _drop_reason(finished: Finished, *, ended: bool) -> str | None:
 
 
 def _keep(tx: Transaction, turn_id: int, finished: Finished, recording: Recording) -> None:
-    tx.connection.execute(
+    tx.run(
         st.INSERT_CONTENTS,
         {
             "turn_id": turn_id,
