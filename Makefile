@@ -32,6 +32,20 @@ test-slow: env cluster-up images ## The slow set: minutes of training in the clu
 bench: env cluster-up ## Measure: the weight sync's overhead beside a bare Lease patch, in one run
 	$(PY) -m bench.weight_sync
 
+.PHONY: bench-gateway
+bench-gateway: env $(CACHE)/bench/.stamp ## Measure: the recording gateway beside other proxies, in one run
+	$(PY) bench/gateway.py $(BENCH_ARGS)
+
+.PHONY: bench-soak
+bench-soak: env ## Measure: 2,000 streams at once for ten minutes (BENCH_ARGS="--minutes 2" for less)
+	$(PY) -m bench.soak $(BENCH_ARGS)
+
+$(CACHE)/bench/.stamp: requirements/bench.txt | $(UV)
+	@$(UV) venv --quiet --clear --python "$$(command -v python3)" $(CACHE)/bench
+	@echo "environment: installing requirements/bench.txt into $(CACHE)/bench"
+	@$(UV) pip sync --quiet --require-hashes --python $(CACHE)/bench/bin/python requirements/bench.txt
+	@touch $@
+
 .PHONY: check
 check: env ## Fast loop: format, lint, types, import contracts, generated files, unit tests
 	.venv/bin/ruff format --check $(PYTHON_DIRS)
