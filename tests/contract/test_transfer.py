@@ -23,6 +23,7 @@ from tests.fakes import tiny_policy, weight_versions
 
 pytestmark = [
     pytest.mark.contract,
+    pytest.mark.slow,
     pytest.mark.timeout(600),
     pytest.mark.skipif("KUBECONTEXT" in os.environ, reason="pods of a foreign cluster cannot reach this machine"),
 ]
