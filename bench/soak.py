@@ -81,10 +81,13 @@ class Soak:
     async def judge(self, http: aiohttp.ClientSession) -> None:
         while True:
             lease = wire.LeaseTurns(worker="soak", max_turns=64, lease_sec=60, wait_sec=1)
-            for turn in (await self._post(http, "turns/lease", lease))["turns"]:
-                score = wire.ScoreTurn(id=turn["id"], lease=turn["lease"], score=turn["id"] % 3 - 1, votes=[1])
-                await self._post(http, "turns/score", score)
-                self.judged += 1
+            leased = (await self._post(http, "turns/lease", lease))["turns"]
+            await asyncio.gather(*(self._score(http, turn) for turn in leased))
+            self.judged += len(leased)
+
+    async def _score(self, http: aiohttp.ClientSession, turn: dict[str, int]) -> None:
+        score = wire.ScoreTurn(id=turn["id"], lease=str(turn["lease"]), score=turn["id"] % 3 - 1, votes=[1])
+        await self._post(http, "turns/score", score)
 
     async def trainer(self, http: aiohttp.ClientSession) -> None:
         while True:
@@ -134,9 +137,10 @@ def request(session: str, *, second: bool) -> bytes:
 
 async def run(minutes: float, streams: int, directory: Path) -> dict[str, object]:
     bounds = {"max_concurrent": 2048, "next_state_grace_sec": 0, "session_idle_sec": 60}
+    sections = {"policy_serving": {"gateway": bounds}, "reward_judging": {"judge_concurrency": 64}}
     async with (
         stacks.engine(TOKENS, STEP_SEC) as engine,
-        stacks.gateway(engine.port, directory, {"policy_serving": {"gateway": bounds}}) as gateway,
+        stacks.gateway(engine.port, directory, sections) as gateway,
         aiohttp.ClientSession() as http,
     ):
         probe = await connect(gateway.port)
