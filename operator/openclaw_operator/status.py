@@ -98,7 +98,7 @@ def compute(facts: Facts) -> out.TrainingStatus:
         trainer=_component(found[names.TRAINER]),
         environment=_component(found[names.ENVIRONMENT]) if facts.environment_enabled else None,
         weights=_weights(facts.sync) or facts.previous.weights,
-        training=numbers(facts.telemetry) or facts.previous.training,
+        training=numbers(facts.telemetry, facts.previous.training),
         conditions=[_dated(verdict, facts) for verdict in verdicts],
     )
 

@@ -78,21 +78,33 @@ async def _ask(session: aiohttp.ClientSession, url: str, model: type[M], headers
         return None
 
 
-def numbers(telemetry: Telemetry) -> TrainingNumbers | None:
-    """`status.training`; None before anything answered."""
-    stats, trainer = telemetry.stats, telemetry.trainer
-    if stats is None and trainer is None:
-        return None
-    last = trainer.updates[-1] if trainer and trainer.updates else None
-    return TrainingNumbers(
-        step=trainer.step if trainer else None,
-        phase=trainer.phase if trainer else None,
-        reward_mean=_rounded(last.reward_mean if last else None),
-        rollout_logprob_abs_diff=_rounded(last.logprob_abs_diff if last else None),
-        capacity=stats.capacity if stats else None,
-        samples=_samples(stats) if stats else None,
-        refused=dict(stats.refused) if stats else None,
-    )
+def numbers(telemetry: Telemetry, previous: TrainingNumbers | None) -> TrainingNumbers | None:
+    """`status.training`: what is known now, and before it what was reported last; None before anything answered.
+
+    An operator or a trainer that has just started must not take the step and the last reward from the columns.
+    """
+    found = _of_trainer(telemetry.trainer) | _of_store(telemetry.stats)
+    if not found:
+        return previous
+    return (previous or TrainingNumbers()).model_copy(update=found)
+
+
+def _of_trainer(trainer: TrainerState | None) -> dict[str, object]:
+    if trainer is None:
+        return {}
+    resumed = {} if trainer.phase in ("starting", "waiting_for_model") else {"step": trainer.step}
+    if not trainer.updates:
+        return {"phase": trainer.phase, **resumed}
+    last = trainer.updates[-1]
+    drift = _rounded(last.logprob_abs_diff)
+    measured = {"reward_mean": _rounded(last.reward_mean), "rollout_logprob_abs_diff": drift}
+    return {"phase": trainer.phase, **resumed, **measured}
+
+
+def _of_store(stats: Stats | None) -> dict[str, object]:
+    if stats is None:
+        return {}
+    return {"capacity": stats.capacity, "samples": _samples(stats), "refused": dict(stats.refused)}
 
 
 def _samples(stats: Stats) -> Samples:

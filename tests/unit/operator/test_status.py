@@ -261,6 +261,17 @@ def test_training_numbers_come_from_trainer_and_store() -> None:
     assert (numbers.samples.served, numbers.samples.untracked, numbers.samples.dropped) == (10, 2, 1)
 
 
+@pytest.mark.parametrize(
+    "trainer", [None, TrainerState(phase="starting", step=0, version="0-00000000", trainer_epoch=0)]
+)
+def test_step_and_reward_outlive_a_restart_of_operator_and_trainer(trainer: TrainerState | None) -> None:
+    state = TrainerState(phase="training", step=3, version="3-00000003", trainer_epoch=1, updates=[update()])
+    before = compute(facts(telemetry=Telemetry(Stats(served=10, recorded=8), state)))
+    after = compute(facts(previous=before, telemetry=Telemetry(Stats(served=12, recorded=9), trainer))).training
+    assert after is not None and after.samples is not None
+    assert (after.step, after.reward_mean, after.rollout_logprob_abs_diff, after.samples.served) == (3, 0.25, 0.2, 12)
+
+
 def held() -> SyncView:
     hold = Hold(holder="op", epoch=4, acquired_at=parse_time(EARLY), duration_sec=30, pause_version="5-00000005")
     return sync(lease=WeightSyncState(hold=hold, epoch=4), phase=Phase.UPDATING)
