@@ -3,8 +3,8 @@
 The operator's own loop runs here against stand-in agents and gateways in two other processes (`stand_ins`); Lease and
 events live in a fresh namespace. A window is what a user of one gateway sees: from its first word of the hold (direct
 post or Lease watch) to its first word of the release. Overhead = the longest window − the slowest engine's own update.
-Beside it, in the same run: the time from one Lease patch to the watch event of it. The last line is JSON; what this run
-did not measure is null.
+Beside it, in the same run: the time from one Lease patch to the watch event of it, and how many requests of stock
+clients fail over such windows (`clients`). The last line is JSON; what this run did not measure is null.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from bench import stand_ins
+from bench import clients, stand_ins
 from examples.quickstart.commands import Cluster
 from openclaw_core import kube, names
 from openclaw_core.config.spec import TrainingSpec
@@ -39,6 +39,7 @@ LEASES = "coordination.k8s.io/v1"
 TOKENS = Tokens(gateway="bench", agent="bench")
 NAME = "bench"
 ENGINE_SEC = 0.05
+Figures = dict[str, object]
 
 
 @asynccontextmanager
@@ -167,7 +168,7 @@ def _percentile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, round(share * (len(ordered) - 1)))]
 
 
-async def _run(options: argparse.Namespace) -> dict[str, object]:
+async def _run(options: argparse.Namespace) -> Figures:
     engines = [f"127.0.8.{index + 1}" for index in range(options.engines)]
     gateways = [f"127.0.9.{index + 1}" for index in range(options.gateways)]
     kubeconfig = Cluster.from_environment().parsed_kubeconfig()
@@ -184,10 +185,10 @@ async def _run(options: argparse.Namespace) -> dict[str, object]:
         watch = await _measure_watch(api, namespace, options.rounds)
         played = StandIns(engines, gateways, engine_process, gateway_process)
         syncs = await _syncs(api, namespace, played, options.rounds)
-    return _result(options, syncs, watch)
+    return _result(options, syncs, watch, await clients.measure(options.client_rounds))
 
 
-def _result(options: argparse.Namespace, syncs: list[Sync], watch: list[float]) -> dict[str, object]:
+def _result(options: argparse.Namespace, syncs: list[Sync], watch: list[float], asked: clients.Asked) -> Figures:
     overheads = [sync.overhead for sync in syncs]
     lease_p99 = _percentile(watch, 0.99)
     return {
@@ -202,7 +203,8 @@ def _result(options: argparse.Namespace, syncs: list[Sync], watch: list[float]) 
         "lease_ms_p99": _ms(lease_p99),
         "window_over_copy": None,
         "lora_503": None,
-        "client_failures": None,
+        "client_requests": asked.requests,
+        "client_failures": asked.failures,
     }
 
 
@@ -215,6 +217,7 @@ def main() -> None:
     parser.add_argument("--gateways", type=int, default=4)
     parser.add_argument("--engines", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--client-rounds", type=int, default=3, help="times that clients meet each length of window")
     sys.stdout.write(json.dumps(asyncio.run(_run(parser.parse_args()))) + "\n")
 
 

@@ -86,6 +86,7 @@ class FakeEngine:
         version: str = "0-00000000",
         model_path: str = "/model",
         admin_key: str | None = None,
+        host: str = "127.0.0.1",
         port: int = 0,
         knobs: Knobs | None = None,
     ) -> None:
@@ -105,7 +106,7 @@ class FakeEngine:
         """Groups for weight transfers it is in; who else is in them it does not ask."""
         self._received: list[list[str]] | None = None
         """Buckets of the open weight-update session."""
-        self._port = port
+        self._host, self._port = host, port
         self._moved = asyncio.Condition()
         """Notified when a pause begins or ends and when a request is aborted."""
         self._scheduler = asyncio.Lock()
@@ -118,7 +119,7 @@ class FakeEngine:
     async def __aenter__(self) -> Self:
         self._runner = web.AppRunner(self._app(), handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
+        site = web.TCPSite(self._runner, self._host, self._port)
         await site.start()
         self._port = self._runner.addresses[0][1]
         self.url = f"http://127.0.0.1:{self._port}"

@@ -107,6 +107,11 @@ class Fleet:
         loaded |= {name for agent in self._agents.values() if agent.state for name in agent.state.adapters}
         return loaded | {action.version for action in self.syncing.values()}
 
+    def commonest(self, now: float) -> str | None:
+        """Version most reachable engines serve; of equally many, the first of their names."""
+        found = sorted(state.version for state in self.states(now).values() if state.version is not None)
+        return max(found, key=found.count, default=None)
+
     def highest_epoch(self, now: float) -> int:
         return max((state.highest_epoch for state in self.states(now).values()), default=0)
 

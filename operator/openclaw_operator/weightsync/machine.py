@@ -58,6 +58,8 @@ class Machine:
         self._best = WeightSyncState()
         """The Lease's newest content ever seen: what a Lease that was deleted or garbled is mended from."""
         self._release_after = float("-inf")
+        self._heard_epoch = 0
+        """Highest epoch a gateway answered with: what is lower means nothing to it."""
         self._uncounted = 0.0
         """Seconds of hold that the Lease does not count yet: between a release's writing and its arrival."""
 
@@ -94,7 +96,8 @@ class Machine:
         """Version engines should serve; None before Lease and world are known."""
         if self.last_lease is None or self.world is None:
             return None
-        return targets.choose(self.last_lease, self.world.published, self.world.pinned)
+        world, loaded = self.world, self.fleet.commonest(self.now)
+        return targets.choose(self.last_lease, world.published, world.pinned, loaded)
 
     # ------------------------------------------------------------ taking in
 
@@ -132,6 +135,7 @@ class Machine:
             case m.SyncEnded():
                 self._sync_ended(told)
             case m.GatewayAcked(uid, epoch):
+                self._heard_epoch = max(self._heard_epoch, epoch)
                 if self._run is not None and self._run.epoch == epoch:
                     self._run.acked.add(uid)
             case m.Tick():
@@ -197,7 +201,7 @@ class Machine:
             return
         if self._mend(lease) or self._take_up_request(world, lease):
             return
-        target = targets.choose(lease, world.published, world.pinned)
+        target = targets.choose(lease, world.published, world.pinned, self.fleet.commonest(self.now))
         if target != lease.serving_version and not failures.wait_sec(lease, target, self.wall):
             if self._differing(target):
                 self.phase, self._preparing_for, self._first_prepared_at = Phase.PREPARING, target, None
@@ -213,7 +217,7 @@ class Machine:
             self._refresh_releasable(lease)
 
     def _preparing(self, world: m.World, lease: WeightSyncState) -> None:
-        target = targets.choose(lease, world.published, world.pinned)
+        target = targets.choose(lease, world.published, world.pinned, self.fleet.commonest(self.now))
         differing = self._differing(target)
         if target != self._preparing_for or self._lease_busy or lease.hold is not None or not differing:
             self._back_to_idle()
@@ -308,7 +312,8 @@ class Machine:
 
     def _mend(self, lease: WeightSyncState | None) -> bool:
         """Write a Lease again that lost what it said; True when that is under way."""
-        mended = contents.mended(lease, self._best, self.fleet.highest_epoch(self.now))
+        highest = max(self._heard_epoch, self.fleet.highest_epoch(self.now))
+        mended = contents.mended(lease, self._best, highest)
         if mended is not None:
             self._write_lease(mended)
         return mended is not None
@@ -333,7 +338,9 @@ class Machine:
         """No engine has to change for this target: say so in one write, under an epoch of its own."""
         self.retention.remember((lease.serving_version, target), self.now)
         self._write_target(target)
-        self._write_lease(contents.adopted(lease, target, self._releasable(lease, {target})))
+        adopted = contents.adopted(lease, target, self._releasable(lease, {target}))
+        self._write_lease(adopted)
+        self._out.append(m.TellGateways(Paused(epoch=adopted.epoch, lease_sec=0.0, serving_version=target)))
 
     def _update_alone(self, world: m.World, lease: WeightSyncState) -> None:
         if lease.serving_version is None:

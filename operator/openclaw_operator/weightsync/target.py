@@ -17,12 +17,12 @@ def wanted(published: Published, pinned: str | None) -> str | None:
     return pinned or (str(published.version) if published.version is not None else None)
 
 
-def choose(lease: WeightSyncState, published: Published, pinned: str | None) -> str:
-    """Version string of the target."""
+def choose(lease: WeightSyncState, published: Published, pinned: str | None, loaded: str | None = None) -> str:
+    """Version string of the target. `loaded`: what engines serve, should the Lease have lost what is served."""
     asked = wanted(published, pinned)
     if asked is not None and asked not in lease.bad_versions:
         return asked
-    return lease.serving_version or str(BASE)
+    return lease.serving_version or loaded or str(BASE)
 
 
 def releasable(published: Published, kept: Iterable[str | None]) -> tuple[int, ...]:

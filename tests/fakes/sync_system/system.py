@@ -155,8 +155,10 @@ class System:
         assert not loaded or state.serving_version in loaded or self._stale(), "no engine has what is called served"
 
     def _stale(self) -> bool:
-        """Engines that came up only now, or that are not what their agents said: nobody can know better yet."""
-        return any(self.time.now - one.since < m.FRESH_SEC + 1 for one in self.engines.values() if one.up)
+        """Engines that came up only now, or that the other of two leaders changed: nobody can know better yet."""
+        changed = [moment for one in self.engines.values() for moment, _, _ in one.changes[-1:]]
+        since = [one.since for one in self.engines.values() if one.up] + (changed if len(self.leaders()) > 1 else [])
+        return any(self.time.now - moment < m.FRESH_SEC + 1 for moment in since)
 
     def check_paused(self) -> None:
         """SGLang stands still only within an exchange, its grace, and the moment until the agent's watch sees it."""

@@ -385,6 +385,13 @@ def test_lease_that_was_deleted_and_made_again_gets_back_what_it_said() -> None:
     assert (write.state.epoch, write.state.serving_version, write.state.bad_versions) == (8, OLD, (NEWER,))
 
 
+def test_epoch_is_raised_to_what_gateways_have_heard() -> None:
+    driver = Driver()
+    driver.settle()
+    write = only(driver.tell(m.GatewayAcked("g0", 12)), m.WriteLease)
+    assert write.state.epoch == 12
+
+
 def test_pinned_version_that_failed_twice_is_not_tried_again_and_reported() -> None:
     driver = Driver(bad_versions=(NEW,))
     driver.pinned = NEW

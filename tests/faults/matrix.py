@@ -1,0 +1,282 @@
+"""`python tests/faults/matrix.py`: every process × every state of a weight sync × kill, hang and partition.
+
+Each cell publishes a version, waits for the state, strikes, undoes the fault after 12 s (a killed process is started
+again a second later), and asks: does every engine serve the version in the end, does everyone's 503 end, is every client
+answered? It runs on a control plane of its own (`fault_bed`); needs root, nft and the programs `make cluster-up` built.
+The table goes to stdout and, with `--write`, into docs/faults.md; the last line is JSON: cells, stuck, lost, diverged.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+if __name__ == "__main__" and not __package__:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.faults.fault_bed import ENGINES, PAUSE_TIMEOUT_SEC, ROOT, Bed, bed
+
+ACTORS = ("operator", "trainer", "gateway", "engine", "agent", "API server")
+STATES = ("Idle", "Preparing", "Pausing", "Updating", "Releasing")
+FAULTS = ("kill -9", "hang", "partition")
+FAULT_SEC = 12.0
+"""Longer than the pause timeout: what hangs is not back before the hold ends by itself."""
+CONVERGE_SEC = 75.0
+REPLY_SLACK_SEC = 2.0
+SUBSET = tuple(
+    (actor, state, fault)
+    for actor, state, fault in (
+        ("operator", "Preparing", "kill -9"),
+        ("operator", "Updating", "kill -9"),
+        ("operator", "Updating", "hang"),
+        ("operator", "Releasing", "partition"),
+        ("trainer", "Preparing", "kill -9"),
+        ("gateway", "Pausing", "hang"),
+        ("gateway", "Updating", "kill -9"),
+        ("engine", "Updating", "kill -9"),
+        ("engine", "Updating", "hang"),
+        ("agent", "Updating", "kill -9"),
+        ("agent", "Updating", "partition"),
+        ("API server", "Updating", "kill -9"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    actor: str
+    state: str
+    fault: str
+    result: str
+    """ok, or what was wrong: stuck, lost, diverged; n/a."""
+    silence_sec: float = 0.0
+    """Longest time without an answer to the client."""
+    converged_sec: float = 0.0
+    """From the fault to every engine serving the version."""
+
+
+def impossible(actor: str, fault: str) -> bool:
+    """SGLang and its agent share a pod, and so the pod's veth: cutting that is the agent's partition."""
+    return actor == "engine" and fault == "partition"
+
+
+# ---------------------------------------------------------------- states
+
+
+async def reach(bed: Bed, state: str) -> int:
+    """Publish, and return in the middle of `state`; the version's number."""
+    if state == "Idle":
+        return bed.wanted
+    number = bed.publish()
+    await bed._until("the version is announced", lambda: _announced(bed, number), 20)
+    if state == "Preparing":
+        await asyncio.sleep(0.3)
+        return number
+    await bed._until("the hold is there", lambda: _held(bed), 30)
+    if state == "Pausing":
+        return number
+    await asyncio.sleep(0.9)
+    if state == "Releasing":  # the engines end, and the write that says so does not get through
+        bed.network.cut("operator", f"tcp dport {bed.plane.port}")
+        await asyncio.sleep(1.6)
+    return number
+
+
+async def _announced(bed: Bed, number: int) -> bool:
+    return await bed.published() == number
+
+
+async def _held(bed: Bed) -> bool:
+    lease = await bed.lease()
+    return lease is not None and lease.hold is not None
+
+
+# ---------------------------------------------------------------- faults
+
+
+async def strike(bed: Bed, actor: str, fault: str) -> None:
+    """Do it, and undo it after FAULT_SEC."""
+    if fault == "partition":
+        _cut(bed, actor)
+        await asyncio.sleep(FAULT_SEC)
+        for name in _places(actor):
+            bed.network.join(name)
+        return
+    number = signal.SIGKILL if fault == "kill -9" else signal.SIGSTOP
+    _signal(bed, actor, number)
+    if fault == "hang":
+        await asyncio.sleep(FAULT_SEC)
+        _signal(bed, actor, signal.SIGCONT)
+    elif actor == "API server":
+        await asyncio.sleep(1.0)
+        bed.plane.running["apiserver"].wait()
+        await asyncio.to_thread(bed.plane.start_apiserver)
+
+
+def _places(actor: str) -> tuple[str, ...]:
+    return {
+        "agent": (ENGINES[0],),
+        "engine": (ENGINES[0],),
+        "API server": ("operator", "gateway", "trainer"),
+    }.get(actor, (actor,))
+
+
+def _cut(bed: Bed, actor: str) -> None:
+    """A pod's whole veth; of the API server, what everybody else says to it."""
+    for name in _places(actor):
+        bed.network.cut(name, f"tcp dport {bed.plane.port}" if actor == "API server" else "")
+
+
+def _signal(bed: Bed, actor: str, number: signal.Signals) -> None:
+    if actor == "API server":
+        bed.plane.running["apiserver"].send_signal(number)
+    elif actor == "engine":
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int((bed.folder / f"sglang-{ENGINES[0]}.pid").read_text()), number)
+    else:
+        bed.parts[ENGINES[0] if actor == "agent" else actor].signal(number)
+
+
+# ---------------------------------------------------------------- one cell
+
+
+async def run_cell(bed: Bed, actor: str, state: str, fault: str) -> Cell:
+    """From a settled bed to a settled bed."""
+    if impossible(actor, fault):
+        return Cell(actor, state, fault, "n/a")
+    client = bed.client
+    lost, began = client.lost, time.monotonic()
+    number = await reach(bed, state)
+    struck = time.monotonic()
+    fault_task = asyncio.create_task(strike(bed, actor, fault))
+    if state == "Idle":
+        await asyncio.sleep(0.5)
+        number = bed.publish()
+    if state == "Releasing":
+        await asyncio.sleep(1.0)
+        if not (fault == "partition" and actor in ("operator", "API server")):
+            bed.network.join("operator")
+    converged = await _converges(bed, number)
+    took = time.monotonic() - struck
+    await fault_task
+    if not converged:
+        converged = await _converges(bed, number, 30.0)
+    answered = await _answered(bed)
+    silence = _longest_silence(client.answers, began, time.monotonic())
+    result = _verdict(client.lost - lost, converged, answered, silence <= _allowed(actor, fault))
+    return Cell(actor, state, fault, result, round(silence, 1), round(took, 1))
+
+
+def _allowed(actor: str, fault: str) -> float:
+    """Seconds without an answer: a whole pause, and what the gateway itself, or its only way to it, is gone for."""
+    gone = FAULT_SEC if actor == "gateway" and fault != "kill -9" else 5.0 if actor == "gateway" else 0.0
+    return PAUSE_TIMEOUT_SEC + REPLY_SLACK_SEC + gone
+
+
+def _verdict(lost: int, converged: bool, answered: bool, in_time: bool) -> str:
+    faults = [
+        word
+        for word, wrong in (("diverged", not converged), ("stuck", not (answered and in_time)), ("lost", lost > 0))
+        if wrong
+    ]
+    return " ".join(faults) or "ok"
+
+
+async def _converges(bed: Bed, number: int, seconds: float = CONVERGE_SEC) -> bool:
+    try:
+        await bed._until("the fleet serves it", lambda: bed.settled(number), seconds)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _answered(bed: Bed) -> bool:
+    before = len(bed.client.answers)
+    end = time.monotonic() + 15.0
+    while time.monotonic() < end and len(bed.client.answers) == before:  # noqa: ASYNC110 - the client tells nobody
+        await asyncio.sleep(0.1)
+    return len(bed.client.answers) > before
+
+
+def _longest_silence(answers: Sequence[float], began: float, ended: float) -> float:
+    moments = [began, *(moment for moment in answers if began < moment < ended), ended]
+    return max(after - before for before, after in pairwise(moments))
+
+
+# ---------------------------------------------------------------- all of them
+
+
+async def run(chosen: Sequence[tuple[str, str, str]], folder: Path) -> list[Cell]:
+    cells: list[Cell] = []
+    async with bed(folder) as made:
+        for actor, state, fault in chosen:
+            try:
+                cell = await run_cell(made, actor, state, fault)
+            except TimeoutError as error:
+                cell = Cell(actor, state, fault, f"diverged ({error})")
+            cells.append(cell)
+            sys.stderr.write(f"{actor:10} {state:9} {fault:9} {cell.result} {cell.silence_sec} {cell.converged_sec}\n")
+            await asyncio.sleep(1.0)
+    return cells
+
+
+def table(cells: Sequence[Cell]) -> str:
+    """Markdown: a row for each process and fault, a column for each state."""
+    found = {(cell.actor, cell.state, cell.fault): cell for cell in cells}
+    lines = [f"| | fault | {' | '.join(STATES)} |", f"| --- | --- |{' --- |' * len(STATES)}"]
+    for actor in ACTORS:
+        for fault in FAULTS:
+            words = [_words(found.get((actor, state, fault))) for state in STATES]
+            if any(words):
+                lines.append(f"| {actor} | {fault} | {' | '.join(words)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _words(cell: Cell | None) -> str:
+    if cell is None:
+        return ""
+    return (
+        cell.result if cell.result == "n/a" else f"{cell.result}, {cell.silence_sec:.1f} s, {cell.converged_sec:.1f} s"
+    )
+
+
+def summary(cells: Sequence[Cell]) -> dict[str, int]:
+    ran = [cell for cell in cells if cell.result != "n/a"]
+    words = ("stuck", "lost", "diverged")
+    return {"cells": len(ran)} | {word: sum(word in cell.result for cell in ran) for word in words}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--subset", action="store_true", help="twelve telling cells")
+    parser.add_argument("--only", default="", help="cells whose 'actor state fault' contains this")
+    parser.add_argument("--write", action="store_true", help="keep the table in docs/faults.md")
+    options = parser.parse_args()
+    every = [(actor, state, fault) for actor in ACTORS for state in STATES for fault in FAULTS]
+    chosen = [cell for cell in (SUBSET if options.subset else every) if options.only in " ".join(cell)]
+    cells = asyncio.run(run(chosen, Path(tempfile.mkdtemp(prefix="ocm-"))))
+    sys.stdout.write(table(cells))
+    if options.write:
+        (ROOT / "docs" / "faults.md").write_text(PAGE + "\n" + table(cells))
+    sys.stdout.write(json.dumps(summary(cells)) + "\n")
+
+
+PAGE = f"""# Faults of the weight sync
+
+Every process, struck in every state of a sync, on a real API server with the real operator, gateway and sync agents and
+two fake engines; `pauseTimeoutSec` {PAUSE_TIMEOUT_SEC}. `kill -9`: started again after a second. Hang (SIGSTOP) and
+partition (nft on the veth) last {FAULT_SEC:.0f} s. A cell gives the verdict, the longest time the client had no answer,
+and the time from the fault until every engine served the version. Written by `python tests/faults/matrix.py --write`.
+"""
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Addresses for processes that stand for pods: a network namespace each, joined by a bridge, cut by nft on its veth.
+
+    bridge ocm0 10.213.7.1 ──veth──▶ namespace ocm-<name> 10.213.7.<n>
+
+The API server listens on this machine's 127.0.0.1 and its certificate says so; inside a namespace that very address is
+led over the bridge to a relay in front of it. Needs root, `ip` and `nft`; everything made here goes in `close`.
+"""
+
+import asyncio
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+BRIDGE, SUBNET = "ocm0", "10.213.7"
+TABLE = "ocm_faults"
+
+
+def run(*line: str, check: bool = True) -> None:
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    if check and done.returncode != 0:
+        raise RuntimeError(f"{' '.join(line)}: {done.stderr.strip()}")
+
+
+class PodNetwork:
+    """`add` a namespace, then `cut` and `join` it."""
+
+    def __init__(self, api_port: int) -> None:
+        self._api_port = api_port
+        self._names: list[str] = []
+
+    def open(self) -> None:
+        self.close()
+        run("ip", "link", "add", BRIDGE, "type", "bridge")
+        run("ip", "addr", "add", f"{SUBNET}.1/24", "dev", BRIDGE)
+        run("ip", "link", "set", BRIDGE, "up")
+        run("nft", "add", "table", "netdev", TABLE)
+
+    def close(self) -> None:
+        run("nft", "delete", "table", "netdev", TABLE, check=False)
+        for name in self._names:
+            run("ip", "netns", "del", _namespace(name), check=False)
+        run("ip", "link", "del", BRIDGE, check=False)
+
+    def add(self, name: str, number: int) -> str:
+        """The address of the new namespace."""
+        space, veth, address = _namespace(name), _veth(name), f"{SUBNET}.{number}"
+        run("ip", "netns", "del", space, check=False)
+        run("ip", "netns", "add", space)
+        self._names.append(name)
+        run("ip", "link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", space)
+        run("ip", "link", "set", veth, "master", BRIDGE, "up")
+        inside = ("ip", "-n", space)
+        run(*inside, "link", "set", "lo", "up")
+        run(*inside, "addr", "add", f"{address}/24", "dev", "eth0")
+        run(*inside, "link", "set", "eth0", "up")
+        run(*inside, "route", "add", "default", "via", f"{SUBNET}.1")
+        self._lead_to_api(space)
+        run("nft", "add", "chain", "netdev", TABLE, veth, f"{{ type filter hook ingress device {veth} priority 0 ; }}")
+        return address
+
+    def _lead_to_api(self, space: str) -> None:
+        inside = ("ip", "netns", "exec", space)
+        run(*inside, "sysctl", "-qw", "net.ipv4.conf.all.route_localnet=1")
+        run(*inside, "nft", "add", "table", "ip", "api")
+        run(*inside, "nft", "add", "chain", "ip", "api", "out", "{ type nat hook output priority -100 ; }")
+        run(*inside, "nft", "add", "chain", "ip", "api", "post", "{ type nat hook postrouting priority 100 ; }")
+        to = f"ip daddr 127.0.0.1 tcp dport {self._api_port} dnat to {SUBNET}.1:{self._api_port}"
+        run(*inside, "nft", "add", "rule", "ip", "api", "out", *to.split())
+        run(*inside, "nft", "add", "rule", "ip", "api", "post", *f"ip daddr {SUBNET}.1 masquerade".split())
+
+    def cut(self, name: str, match: str = "") -> None:
+        """Drop what comes out of the namespace: all of it, or what `match` (nft's words) says."""
+        run("nft", "add", "rule", "netdev", TABLE, _veth(name), *match.split(), "drop")
+
+    def join(self, name: str) -> None:
+        run("nft", "flush", "chain", "netdev", TABLE, _veth(name))
+
+    def inside(self, name: str) -> list[str]:
+        """Put before a command line to run it there."""
+        return ["ip", "netns", "exec", _namespace(name)]
+
+
+@contextmanager
+def pod_network(api_port: int) -> Iterator[PodNetwork]:
+    network = PodNetwork(api_port)
+    network.open()
+    try:
+        yield network
+    finally:
+        network.close()
+
+
+async def relay(port: int) -> None:
+    """Pass connections to the bridge's address on to the API server on 127.0.0.1; until cancelled."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.CancelledError):  # the end of the bed cancels what is open
+            upstream, downstream = await asyncio.open_connection("127.0.0.1", port)
+            await asyncio.gather(_pump(reader, downstream), _pump(upstream, writer))
+
+    server = await asyncio.start_server(serve, f"{SUBNET}.1", port)
+    async with server:
+        await server.serve_forever()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+def _namespace(name: str) -> str:
+    return f"ocm-{name}"
+
+
+def _veth(name: str) -> str:
+    return f"ocm{name}"[:15]
