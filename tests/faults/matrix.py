@@ -1,7 +1,7 @@
 """`python tests/faults/matrix.py`: every process × every state of a weight sync × kill, hang and partition.
 
 Each cell publishes a version, waits for the state, strikes, undoes the fault after 12 s (a killed process is started
-again a second later), and asks: does every engine serve the version in the end, does everyone's 503 end, is every client
+again a second later), and asks: does every engine serve the version in the end, does the 503 end, is every client
 answered? It runs on a control plane of its own (`fault_bed`); needs root, nft and the programs `make cluster-up` built.
 The table goes to stdout and, with `--write`, into docs/faults.md; the last line is JSON: cells, stuck, lost, diverged.
 """
@@ -217,16 +217,33 @@ def _longest_silence(answers: Sequence[float], began: float, ended: float) -> fl
 
 async def run(chosen: Sequence[tuple[str, str, str]], folder: Path) -> list[Cell]:
     cells: list[Cell] = []
+    with contextlib.suppress(asyncio.CancelledError):  # SIGTERM: the table of what was done so far
+        await _run_all(chosen, folder, cells)
+    return cells
+
+
+async def _run_all(chosen: Sequence[tuple[str, str, str]], folder: Path, cells: list[Cell]) -> None:
+    running = asyncio.current_task()
+    assert running is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
     async with bed(folder) as made:
         for actor, state, fault in chosen:
-            try:
-                cell = await run_cell(made, actor, state, fault)
-            except TimeoutError as error:
-                cell = Cell(actor, state, fault, f"diverged ({error})")
+            cell = await _run_until_hit(made, actor, state, fault)
             cells.append(cell)
             sys.stderr.write(f"{actor:10} {state:9} {fault:9} {cell.result} {cell.silence_sec} {cell.converged_sec}\n")
             await asyncio.sleep(1.0)
-    return cells
+
+
+async def _run_until_hit(bed: Bed, actor: str, state: str, fault: str, tries: int = 3) -> Cell:
+    """A state may be over before this process sees it, on a machine that is busy elsewhere: then once more."""
+    for _ in range(tries):
+        try:
+            return await run_cell(bed, actor, state, fault)
+        except TimeoutError as error:
+            words = str(error)
+            if not await _converges(bed, bed.wanted):
+                break
+    return Cell(actor, state, fault, f"diverged ({words})")
 
 
 def table(cells: Sequence[Cell]) -> str:
@@ -261,7 +278,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="cells whose 'actor state fault' contains this")
     parser.add_argument("--write", action="store_true", help="keep the table in docs/faults.md")
     options = parser.parse_args()
-    every = [(actor, state, fault) for actor in ACTORS for state in STATES for fault in FAULTS]
+    every = [(actor, state, fault) for fault in FAULTS for actor in ACTORS for state in STATES]
     chosen = [cell for cell in (SUBSET if options.subset else every) if options.only in " ".join(cell)]
     cells = asyncio.run(run(chosen, Path(tempfile.mkdtemp(prefix="ocm-"))))
     sys.stdout.write(table(cells))

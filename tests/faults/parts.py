@@ -2,7 +2,7 @@
 
 `gateway` and `agent` run the images' own `main` with paths below $MATRIX_DIR and the API server of $KUBECONFIG;
 `sglang` is the fake engine that the agent starts in SGLang's place; `trainer` writes and announces versions as the real
-one does. Preparations, gateways' acks and updates are slowed, so that every state of a sync lasts long enough to be hit.
+one does. Preparations, gateways' acks and updates are slowed, so that every state of a sync can be hit.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ def gateway() -> None:
         await asyncio.sleep(ACK_SEC)
         return await sent(departures, timeout_sec)
 
-    sent, Departures.all_sent = Departures.all_sent, all_sent  # type: ignore[method-assign]
+    sent, Departures.all_sent = Departures.all_sent, all_sent  # type: ignore[assignment, method-assign]
     kube_module.Kube.in_cluster = classmethod(lambda _: _kube())  # type: ignore[assignment, method-assign]
     raise SystemExit(image.main())
 
@@ -71,7 +71,7 @@ def agent() -> None:
             time.sleep(PREPARE_SEC)
         return checked(volume, version)
 
-    checked, Volume.check = Volume.check, check  # type: ignore[method-assign]
+    checked, Volume.check = Volume.check, check  # type: ignore[assignment, method-assign]
     SglangProcess.start = classmethod(start)  # type: ignore[assignment, method-assign]
     names.WEIGHTS_DIR = str(DIRECTORY / "weights")
     names.TARGET_FILE = str(DIRECTORY / f"target-{os.environ['POD']}.json")

@@ -23,7 +23,7 @@ class Fleet:
     def seen(self, pods: tuple[m.EnginePod, ...], now: float) -> None:
         """The pods that exist now; what was known of others is forgotten."""
         self.pods = {pod.uid: pod for pod in pods}
-        for uid in self.pods.keys() - self._agents.keys():
+        for uid in sorted(self.pods.keys() - self._agents.keys()):
             self._agents[uid] = m.Agent(first_seen_at=now)
         for table in (self._agents, self.preparations, self.syncing, self.solos):
             for uid in table.keys() - self.pods.keys():
