@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 @pytest.fixture(scope="module")
 def demo(lab: Lab) -> str:
     body = training()
-    body["spec"]["policyServing"]["replicas"] = 2
+    body["spec"]["policyServing"] |= {"replicas": 2, "pauseTimeoutSec": 10}
     lab.apply(body)
     lab.until_phase("demo", "Running")
     until("the base is served", lambda: served(lab) == "0-00000000", 20)
@@ -80,14 +80,14 @@ def test_engine_that_restarts_comes_back_at_the_target_without_a_hold(lab: Lab, 
 
 def test_hold_of_a_dead_operator_ends_and_the_sync_is_completed(lab: Lab, demo: str) -> None:
     del demo
-    slow = version(2, 6.0)
+    slow = version(2, 4.0)
     before = epoch(lab)
     publish(lab, slow)
     until("the hold is there", lambda: lease(lab).get("holderIdentity"), 20, every=0.05)
     began = time.monotonic()
     kubectl("-n", OPERATOR_NAMESPACE, "delete", "pod", "--all", "--grace-period=0", "--force", "--wait=false")
     until("the hold is over", lambda: not lease(lab).get("holderIdentity"), 60, every=0.1)
-    # pauseTimeoutSec is 20: gateways count it themselves, and the Lease says so once the next leader is there.
+    # pauseTimeoutSec is 10: gateways count it themselves, and the Lease says so once the next leader is there.
     assert time.monotonic() - began < 45
     until("the sync is completed", lambda: settled(lab, slow), 90)
     assert epoch(lab) > before + 1

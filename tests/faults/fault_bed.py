@@ -129,7 +129,7 @@ class Bed:
         for name, number in ADDRESSES.items():
             self.network.add(name, number)
         await self._apply_training()
-        self._start("operator", [sys.executable, "-m", "openclaw_operator"], self._operator_environment())
+        self._start("operator", _part("operator"), self._operator_environment())
         tokens = await self._tokens()
         await self._until("the Leases are there", self.lease, 60)
         weights = self.folder / "weights"
@@ -222,7 +222,9 @@ class Bed:
                         paths.path("v1", "configmaps", NAMESPACE, name=names.target_config_map(NAME))
                     )
                 for name in ENGINES:
-                    (self.folder / f"target-{name}.json").write_text(found["data"]["target.json"])
+                    fresh = self.folder / f"target-{name}.new"
+                    fresh.write_text(found["data"]["target.json"])
+                    fresh.replace(self.folder / f"target-{name}.json")
             await asyncio.sleep(0.2)
 
     def publish(self) -> int:

@@ -46,6 +46,15 @@ def gateway() -> None:
     raise SystemExit(image.main())
 
 
+def operator() -> None:
+    """The real operator; a matrix pauses more than a tenth of the time, and is not about that."""
+    from openclaw_operator import __main__ as image
+    from openclaw_operator.weightsync import holds
+
+    holds.HOLD_SHARE_LIMIT = 1.0
+    image.main()
+
+
 def agent() -> None:
     """The real sync agent; it starts the fake engine, and reads a version slowly for the first time."""
     from openclaw_engine import __main__ as image
@@ -138,7 +147,7 @@ async def _announce(api: Kube, version: WeightVersion) -> bool:
     return True
 
 
-PARTS = {"gateway": gateway, "agent": agent, "trainer": trainer}
+PARTS = {"operator": operator, "gateway": gateway, "agent": agent, "trainer": trainer}
 
 
 def main(part: str, arguments: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ hears two things under different epochs knows which is newer.
 """
 
 from collections.abc import Collection
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from openclaw_core.leases import Hold, WeightSyncState
 from openclaw_operator.weightsync import failures, holds
@@ -28,6 +28,8 @@ def released(
     update["held"] = holds.added(lease.held, run.counted_sec, wall)
     if run.successes():
         update |= {"serving_version": run.version, "attempt": 0, "not_before": None, "releasable": releasable}
+    elif run.shortened:
+        update["not_before"] = wall + timedelta(seconds=holds.SHORT_RETRY_SEC)
     elif any(uid in living for uid in run.participants):
         update |= failures.after_failed_hold(lease, run.version, wall)
     # Else all of them vanished (suspended, scaled down, lost): that says nothing about the version.

@@ -10,6 +10,10 @@ from datetime import datetime
 from openclaw_core.leases import Hold, WeightSyncState
 from openclaw_operator.weightsync.model import HOLD_SHARE_LIMIT, HOLD_SHARE_WINDOW_SEC
 
+SHORTEST_SEC = 10
+"""No hold is shorter: 5 s of it are left for its end. The least `pauseTimeoutSec`."""
+SHORT_RETRY_SEC = 60.0
+"""After a hold failed that had to be short, the next one waits this long."""
 _MINUTE_SEC = 60
 _TAKEOVER_SKEW_SEC = 5.0
 """Clocks of two operators may differ by this much when one reckons the other's hold."""
@@ -28,10 +32,12 @@ def used_sec(held: Held, wall: datetime) -> float:
 
 
 def length(lease: WeightSyncState, pause_timeout_sec: int, wall: datetime) -> int | None:
-    """Seconds the next hold may last; None while too little is left for one that could do its work."""
-    limit = limit_sec(pause_timeout_sec)
-    left = int(limit - used_sec(lease.held, wall))
-    return min(left, pause_timeout_sec) if left >= min(float(pause_timeout_sec), limit / 2) else None
+    """Seconds the next hold may last; None while too little is left for one that could do its work.
+
+    One that is shorter than `pauseTimeoutSec` says nothing against its version when it fails.
+    """
+    left = int(limit_sec(pause_timeout_sec) - used_sec(lease.held, wall))
+    return min(left, pause_timeout_sec) if left >= SHORTEST_SEC else None
 
 
 def added(held: Held, seconds: float, wall: datetime) -> Held:

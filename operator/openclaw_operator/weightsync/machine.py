@@ -256,6 +256,7 @@ class Machine:
         lease, self._uncounted = self._counted(lease), 0.0
         held = contents.begun(lease, holder=self.identity, target=target, seconds=seconds, wall=self.wall)
         self._run = m.HoldRun(held.epoch, target, seconds, self.now, self.wall, participants=participants)
+        self._run.shortened = self.world is not None and seconds < self.world.pause_timeout_sec
         self.phase = Phase.PAUSING
         self.retention.remember((lease.serving_version, target), self.now)
         self._write_lease(held)

@@ -340,6 +340,8 @@ class HoldRun:
     first_success_at: float | None = None
     release: WeightSyncState | None = None
     held: bool = True
+    shortened: bool = False
+    """Less than `pauseTimeoutSec` was left of what ten minutes may hold."""
     counted_sec: float = 0.0
     """Seconds of this hold that its release counts in the Lease."""
 

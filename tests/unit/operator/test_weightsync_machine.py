@@ -331,7 +331,7 @@ def held(seconds: float) -> tuple[tuple[int, float], ...]:
 
 
 def test_holds_that_take_more_than_a_tenth_of_ten_minutes_degrade_the_sync_and_the_next_one_waits() -> None:
-    driver = Driver(held=held(40.0))
+    driver = Driver(held=held(51.0))
     driver.settle()
     driver.publish(5)
     for pod in driver.engines:
@@ -352,6 +352,17 @@ def test_hold_is_no_longer_than_what_is_left_of_a_tenth_of_ten_minutes() -> None
     hold = driver.to_hold().state.hold
     assert hold is not None
     assert hold.duration_sec == 35
+
+
+def test_failure_of_a_shortened_hold_says_nothing_against_the_version() -> None:
+    driver = Driver(held=held(45.0))
+    driver.settle()
+    driver.lease(driver.to_hold().state)
+    driver.tell(m.GatewayAcked("g0", 8))
+    driver.synced("e0", ok=False)
+    release = only(driver.synced("e1", ok=False), m.WriteLease).state
+    assert (release.attempt, release.bad_versions) == (0, ())
+    assert release.not_before == WALL + timedelta(seconds=driver.now + holds.SHORT_RETRY_SEC)
 
 
 def test_hold_of_the_whole_pause_timeout_is_possible_even_where_that_is_more_than_a_tenth() -> None:
