@@ -27,7 +27,6 @@ class PodNetwork:
 
     def __init__(self, api_port: int) -> None:
         self._api_port = api_port
-        self._names: list[str] = []
 
     def open(self) -> None:
         self.close()
@@ -38,16 +37,16 @@ class PodNetwork:
 
     def close(self) -> None:
         run("nft", "delete", "table", "netdev", TABLE, check=False)
-        for name in self._names:
-            run("ip", "netns", "del", _namespace(name), check=False)
-        run("ip", "link", "del", BRIDGE, check=False)
+        for space in _listed("ip", "-o", "netns"):
+            run("ip", "netns", "del", space, check=False)
+        for link in _listed("ip", "-br", "link"):
+            run("ip", "link", "del", link.partition("@")[0], check=False)
 
     def add(self, name: str, number: int) -> str:
         """The address of the new namespace."""
         space, veth, address = _namespace(name), _veth(name), f"{SUBNET}.{number}"
         run("ip", "netns", "del", space, check=False)
         run("ip", "netns", "add", space)
-        self._names.append(name)
         run("ip", "link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", space)
         run("ip", "link", "set", veth, "master", BRIDGE, "up")
         inside = ("ip", "-n", space)
@@ -79,6 +78,12 @@ class PodNetwork:
     def inside(self, name: str) -> list[str]:
         """Put before a command line to run it there."""
         return ["ip", "netns", "exec", _namespace(name)]
+
+
+def _listed(*line: str) -> list[str]:
+    """First words of a command's output that are names of ours, a killed run's too."""
+    text = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+    return [words[0] for words in map(str.split, text.splitlines()) if words and words[0].startswith(BRIDGE[:3])]
 
 
 @contextmanager

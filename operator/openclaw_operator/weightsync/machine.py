@@ -202,7 +202,8 @@ class Machine:
         if self._mend(lease) or self._take_up_request(world, lease):
             return
         target = targets.choose(lease, world.published, world.pinned, self.fleet.commonest(self.now))
-        if target != lease.serving_version and not failures.wait_sec(lease, target, self.wall):
+        allowed = target not in lease.bad_versions and not failures.wait_sec(lease, target, self.wall)
+        if target != lease.serving_version and allowed:
             if self._differing(target):
                 self.phase, self._preparing_for, self._first_prepared_at = Phase.PREPARING, target, None
                 self._preparing(world, lease)

@@ -227,7 +227,9 @@ class Engine:
         newest = max((epoch for _, epoch, _ in self.changes), default=0)
         assert exchange.epoch >= newest, f"{self.uid}: epoch {exchange.epoch} changed it after epoch {newest}"
         again = [seen for _, epoch, seen in self.changes if epoch == exchange.epoch]
-        assert exchange.version not in again[:-1], f"{self.uid}: epoch {exchange.epoch} changed it there and back"
+        assert exchange.version in again[-1:] or exchange.version not in again, (
+            f"{self.uid}: epoch {exchange.epoch} changed it there and back"
+        )
         sglang.version = exchange.version
         self.changes.append((self._time.now, exchange.epoch, exchange.version))
 
