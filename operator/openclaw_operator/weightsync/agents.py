@@ -45,7 +45,7 @@ class Agents:
         """(answer, None) or (None, reason)."""
         timeout = aiohttp.ClientTimeout(total=order.deadline_sec + _SYNC_SLACK_SEC, sock_connect=3)
         try:
-            status, reply = await self._post(ip, "sync", order.model_dump_json(), timeout)
+            status, reply = await self._post(ip, "sync", order.model_dump_json(exclude_none=True), timeout)
             return (Synced.model_validate_json(reply), None) if status == 200 else (None, _refusal(status, reply))
         except _FAILURES as error:
             return None, _words(error)
