@@ -145,7 +145,7 @@ def test_one_engine_at_a_time_leaves_while_two_exist(rig: Rig, demo: str) -> Non
         ready_counts.add(rig.lab.get("deploy", "demo-engine")["status"].get("readyReplicas", 0))
         return 1 in ready_counts and rig.lab.status(demo)["phase"] == "Running"
 
-    until("the roll is over", done, 60, every=0.02)
+    until("the roll is over", done, 180, every=0.02)
     assert ready_counts == {1, 2}
 
 
