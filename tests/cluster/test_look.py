@@ -27,6 +27,8 @@ _VOLATILE = (
     (re.compile(r"\b(look-[a-z]+)-[a-f0-9]{7,10}-[a-z0-9]{5}\b"), r"\1-<pod>"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "<time>"),
     (re.compile(r"\b\d+(\.\d+)? ms\b"), "<n> ms"),
+    (re.compile(r'Back-off pulling image "[^"]+": ErrImagePull: '), ""),
+    (re.compile(r"(Phase: +)(serving|syncing|loading)"), r"\1<engine's>"),
     (re.compile(r"\b(hold|gateways|engines|release) \d+(?=[,)])"), r"\1 <n>"),
     (re.compile(r"(Pause Ms: +)\d+(\.\d+)?"), r"\1<n>"),
     (re.compile(r"(Observed Generation): +\d+"), r"\1: <n>"),
