@@ -19,7 +19,6 @@ from openclaw_core import wire
 from openclaw_core.config.policy_training import Lora, PolicyTraining
 from openclaw_core.wire import AgentState, Prepared, Retain, Sample, Synced
 from openclaw_engine.sglang import ADAPTERS_ROUTE
-from openclaw_gateway import recording
 from openclaw_trainer import logprobs
 from openclaw_trainer.batch import collate
 from openclaw_trainer.policy import Policy
@@ -96,7 +95,7 @@ class Site:
             found: dict[str, int] = await answer.json()
             return found
 
-    async def say(self, session: str, tokens: int, *, stream: bool = False) -> Any:
+    async def say(self, session: str, tokens: int, *, stream: bool = False, side: bool = False) -> Any:
         """One turn of a user; the reply, or the bytes of the stream. Its status is kept."""
         body = {
             "messages": [{"role": "user", "content": f"What is the capital of France? {session}"}],
@@ -105,7 +104,8 @@ class Site:
             "stream": stream,
         }
         url = f"{self.gateway.url}/v1/chat/completions"
-        headers = {"X-Session-Id": session, "Authorization": "Bearer user-key"}
+        kind = "side" if side else "main"
+        headers = {"X-Session-Id": session, "X-Turn-Type": kind, "Authorization": "Bearer user-key"}
         async with self.session.post(url, json=body, headers=headers) as answer:
             self.statuses.append(answer.status)
             return await answer.read() if stream else await answer.json()
@@ -159,7 +159,8 @@ async def test_swaps_under_load_refuse_nothing_pause_nothing_and_change_no_runni
     async def user(number: int) -> None:
         turn = 0
         while not stop.is_set():
-            await site.say(f"user-{number}-{turn}", 8, stream=turn % 2 == 0)
+            # Side turns: nobody trains here, so main ones would come to the end of the backlog.
+            await site.say(f"user-{number}-{turn}", 8, stream=turn % 2 == 0, side=True)
             turn += 1
 
     users = [asyncio.create_task(user(number)) for number in range(4)]
@@ -281,9 +282,9 @@ async def _users(session: aiohttp.ClientSession, url: str) -> dict[str, int]:
 
 
 def _text(stream: bytes) -> str:
-    events = [line[6:] for line in stream.split(b"\n") if line.startswith(b"data: {")]
-    message, _ = recording.assemble([orjson.loads(event) for event in events])
-    return str(message["content"])
+    events = [orjson.loads(line[6:]) for line in stream.split(b"\n") if line.startswith(b"data: {")]
+    deltas = [choice["delta"] for event in events for choice in event["choices"]]
+    return "".join(delta.get("content") or "" for delta in deltas)
 
 
 def _policy_with_adapter(root: Path, seed: int) -> Policy:
