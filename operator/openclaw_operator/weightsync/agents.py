@@ -41,14 +41,16 @@ class Agents:
         except _FAILURES as error:
             return _words(error)
 
-    async def sync(self, ip: str, order: Sync) -> tuple[Synced | None, str | None]:
-        """(answer, None) or (None, reason)."""
+    async def sync(self, ip: str, order: Sync) -> tuple[Synced | None, str | None, bool]:
+        """(answer, None, False), or (None, reason, whether the agent refused to try: it starts, or runs another)."""
         timeout = aiohttp.ClientTimeout(total=order.deadline_sec + _SYNC_SLACK_SEC, sock_connect=3)
         try:
             status, reply = await self._post(ip, "sync", order.model_dump_json(exclude_none=True), timeout)
-            return (Synced.model_validate_json(reply), None) if status == 200 else (None, _refusal(status, reply))
+            if status == 200:
+                return Synced.model_validate_json(reply), None, False
+            return None, _refusal(status, reply), status == 409
         except _FAILURES as error:
-            return None, _words(error)
+            return None, _words(error), False
 
     async def retain(self, ip: str, versions: tuple[str, ...]) -> None:
         """Say which adapters may stay. A lost word is repeated by the machine."""

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from openclaw_core.leases import Hold, WeightSyncState
 from openclaw_operator.weightsync import failures, holds
-from openclaw_operator.weightsync.model import HoldRun
+from openclaw_operator.weightsync.model import FAILED_HOLD_RETRY_SEC, HoldRun
 
 
 def begun(lease: WeightSyncState, *, holder: str, target: str, seconds: int, wall: datetime) -> WeightSyncState:
@@ -30,6 +30,8 @@ def released(
         update |= {"serving_version": run.version, "attempt": 0, "not_before": None, "releasable": releasable}
     elif run.shortened:
         update["not_before"] = wall + timedelta(seconds=holds.SHORT_RETRY_SEC)
+    elif run.untried():
+        update["not_before"] = wall + timedelta(seconds=FAILED_HOLD_RETRY_SEC)
     elif any(uid in living for uid in run.participants):
         update |= failures.after_failed_hold(lease, run.version, wall)
     # Else all of them vanished (suspended, scaled down, lost): that says nothing about the version.

@@ -183,8 +183,8 @@ class SyncLoop:
         sender = self._world.sender if self._world is not None else None
         transfer = Transfer(url=f"http://{host(sender)}:{names.PORT_SENDER}", engines=together) if sender else None
         sync = Sync(epoch=action.epoch, version=action.version, deadline_sec=action.deadline_sec, transfer=transfer)
-        answer, error = await self._agents().sync(ip, sync)
-        return m.SyncEnded(action.uid, action.epoch, action.version, answer, error)
+        answer, error, refused = await self._agents().sync(ip, sync)
+        return m.SyncEnded(action.uid, action.epoch, action.version, answer, error, refused)
 
     async def _tell(self, action: m.TellGateways) -> None:
         gateways, body = Gateways(self._session, self._tokens.gateway), action.paused.model_dump_json().encode()

@@ -138,13 +138,14 @@ class PrepareEnded:
 
 @dataclass(frozen=True)
 class SyncEnded:
-    """POST /sync ended. `answer` None: no usable answer (`error` says why)."""
+    """POST /sync ended. `answer` None: no usable answer (`error` says why). `refused`: the agent did not try."""
 
     uid: str
     epoch: int
     version: str
     answer: Synced | None
     error: str | None = None
+    refused: bool = False
 
 
 @dataclass(frozen=True)
@@ -344,6 +345,11 @@ class HoldRun:
     """Less than `pauseTimeoutSec` was left of what ten minutes may hold."""
     counted_sec: float = 0.0
     """Seconds of this hold that its release counts in the Lease."""
+
+    def untried(self) -> bool:
+        """Every engine refused before it tried (it starts, say): that tells nothing about the version."""
+        ended = [self.results.get(uid) for uid in self.participants]
+        return bool(ended) and all(result is not None and result.refused for result in ended)
 
     def seconds(self, now: float) -> float:
         """Time since the hold was written; 0 without one."""

@@ -171,6 +171,17 @@ def test_straggler_is_not_waited_for_once_another_engine_has_the_version() -> No
     assert driver.machine.last_sync.result == "Partial"
 
 
+def test_hold_that_every_engine_refused_to_try_is_waited_out_and_not_the_versions_fault() -> None:
+    """An engine that was killed is starting: before it has tried the version nothing is known of it."""
+    driver = Driver(engines=1)
+    driver.settle()
+    driver.to_updating()
+    refused = m.SyncEnded("e0", 8, NEW, None, "the agent answered 409: starting", refused=True)
+    state = only(driver.tell(refused), m.WriteLease).state
+    assert (state.hold, state.attempt, state.bad_versions) == (None, 0, ())
+    assert state.not_before is not None
+
+
 def test_failed_hold_waits_and_the_second_marks_the_version_bad() -> None:
     driver = Driver(engines=1)
     driver.settle()
