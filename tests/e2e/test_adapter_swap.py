@@ -90,7 +90,6 @@ async def test_version_directory_holds_the_adapter_alone(training: RunningTraini
     assert files == ["adapter_config.json", "adapter_model.safetensors", "manifest.json"]
 
 
-@pytest.mark.slow  # fails while versions come faster than the grace after a switch: nothing is retained away then
 async def test_old_adapters_leave_the_engine(training: RunningTraining) -> None:
     async def missing() -> str | None:
         held = await _adapters(training)

@@ -33,7 +33,7 @@ class AdapterAgent(Agent):
         self._adapters: Mapping[str, int] = {}
         """Adapters SGLang lists and the requests that use each; as last seen."""
         self._retained: frozenset[str] | None = None
-        """What the operator wants to keep; None until it said so, and after each new version."""
+        """What may stay: the operator's last word, and what this agent served since; None until it said so."""
         self._base_checksum: str | None = None
 
     def state(self) -> AgentState:
@@ -73,7 +73,8 @@ class AdapterAgent(Agent):
         self._adapters = await self._sglang.adapters()
         if version != versions.BASE and name not in self._adapters:
             raise SglangError(f"SGLang does not list adapter {name} after loading it")
-        self._retained = None
+        if self._retained is not None:
+            self._retained |= {str(self._loaded.version)}
         self._move_to(version)
 
     async def _confirm(self) -> None:

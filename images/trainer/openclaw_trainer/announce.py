@@ -1,5 +1,7 @@
 """Tells the world which version is newest: Lease `<name>-published`, or a file where there is no cluster.
 
+What became of the announced versions the operator says in the other Lease, `<name>-weight-sync`.
+
 The Lease carries the trainer's epoch. It is written with the resourceVersion that was read, so a trainer that was
 replaced while it slept is refused instead of announcing an old version over a newer one.
 """
@@ -26,7 +28,7 @@ class AnnounceError(RuntimeError):
 
 
 class Announcer(Protocol):
-    """Where the newest version is announced and where released versions are listed."""
+    """Where the newest version is announced, and where the operator says what became of versions."""
 
     async def read(self) -> leases.Published:
         """What was announced last."""
@@ -37,8 +39,8 @@ class Announcer(Protocol):
     async def announce(self, version: WeightVersion, digest: str, epoch: int) -> None:
         """Announce a version; StaleEpochError when a later trainer announced since."""
 
-    async def releasable(self) -> tuple[int, ...]:
-        """Version numbers that may be deleted; empty when unknown."""
+    async def weight_sync(self) -> leases.WeightSyncState:
+        """The operator's word; an empty one when it cannot be read."""
 
 
 class LeaseAnnouncer:
@@ -58,12 +60,12 @@ class LeaseAnnouncer:
     async def announce(self, version: WeightVersion, digest: str, epoch: int) -> None:
         await self._write(epoch, leases.render_published(version, digest, epoch))
 
-    async def releasable(self) -> tuple[int, ...]:
+    async def weight_sync(self) -> leases.WeightSyncState:
         try:
-            return leases.parse_weight_sync(await self._kube.get(self._weight_sync)).releasable
+            return leases.parse_weight_sync(await self._kube.get(self._weight_sync))
         except (kube.KubeError, leases.LeaseFormatError, aiohttp.ClientError, TimeoutError) as error:
-            log.warning("released versions are unknown, none is deleted", extra={"error": str(error)})
-            return ()
+            log.warning("the weight sync's Lease cannot be read: no version is deleted", extra={"error": str(error)})
+            return leases.WeightSyncState()
 
     async def _write(self, epoch: int, patch: kube.Object) -> None:
         for attempt in range(_ATTEMPTS):
@@ -100,8 +102,8 @@ class FileAnnouncer:
     async def announce(self, version: WeightVersion, digest: str, epoch: int) -> None:
         self._store({"version": version.model_dump(), "digest": digest, "trainer_epoch": epoch}, epoch)
 
-    async def releasable(self) -> tuple[int, ...]:
-        return ()
+    async def weight_sync(self) -> leases.WeightSyncState:
+        return leases.WeightSyncState()
 
     def _load(self) -> dict[str, object]:
         known: dict[str, object] = json.loads(self._file.read_text()) if self._file.exists() else {}

@@ -3,7 +3,8 @@
     gateway ──lease (long poll)──▶ triage ──▶ step ──▶ checkpoint ──▶ publish ──▶ announce ──▶ ack ──▶ gateway
                                      │          │                     v<N>/       Lease
                                      ├ drop     └ nan: drop           (volume)
-                                     └ all advantages 0: ack, publish nothing
+                                     ├ all advantages 0: ack, publish nothing
+                                     └ all stale and engines refuse our newest version: publish it anew
 
     beside it, while a batch is held: extend its lease every LEASE_SEC / 3
 
@@ -148,6 +149,8 @@ class TrainingLoop:
                 await self._train(sorted_out.kept, sorted_out.lags, started)
             else:
                 self._parts.state.count_batch("empty")
+                if "stale" in sorted_out.dropped:
+                    await self._supersede_if_bad()
 
     async def _settle(self, sorted_out: Triage) -> None:
         """Drop what cannot be trained, ack what was."""
@@ -216,6 +219,12 @@ class TrainingLoop:
         self._progress = replace(progress, version=number)
         await self._announce(manifest)
 
+    async def _supersede_if_bad(self) -> None:
+        """A version that failed twice is not tried again: without a new one, engines sample stale turns for ever."""
+        if str(self._version) in (await self._parts.announcer.weight_sync()).bad_versions:
+            log.warning("engines failed to take the newest version", extra={"version": str(self._version)})
+            await self._publish()
+
     async def _announce(self, manifest: Manifest) -> None:
         version: WeightVersion = manifest.version()
         await self._parts.announcer.announce(version, manifest.digest(), self._progress.epoch)
@@ -232,7 +241,7 @@ class TrainingLoop:
         await self._parts.gateway.drop(request)
 
     async def _delete_released(self) -> None:
-        releasable = await self._parts.announcer.releasable()
+        releasable = (await self._parts.announcer.weight_sync()).releasable
         keep = self._version.number
         gone = await self._in_worker(lambda: self._parts.volume.delete(releasable, keep=keep))
         if gone:

@@ -13,7 +13,6 @@ The epoch still grows by one with each swap, so that late word of an older one c
 from openclaw_core.leases import WeightSyncState
 from openclaw_operator.weightsync import model as m
 from openclaw_operator.weightsync.machine import Machine
-from openclaw_operator.weightsync.model import Phase
 
 
 class SwapMachine(Machine):
@@ -21,7 +20,10 @@ class SwapMachine(Machine):
 
     def __init__(self, identity: str, now: float) -> None:
         super().__init__(identity, now)
-        self._switched_at = now
+        self._began_at = now
+        self._left_at: dict[str, float] = {}
+        """When each version stopped being the serving one, for those that did so within the grace."""
+        self._was_serving: str | None = None
         self._asked_to_retain: dict[str, float] = {}
 
     def _start_hold(self, lease: WeightSyncState, target: str, participants: frozenset[str], seconds: int) -> None:
@@ -32,22 +34,33 @@ class SwapMachine(Machine):
         self.retention.remember((lease.serving_version, target), self.now)
         self._start_updating(self._run)
 
-    def _released(self, run: m.HoldRun, *, ours: bool) -> None:
-        self._switched_at = self.now
-        super()._released(run, ours=ours)
+    def _advance(self, world: m.World) -> None:
+        super()._advance(world)
+        if self.lease is not None and self.lease.serving_version is not None:
+            self._note_switch(self.lease.serving_version)
+            loading = self._run.version if self._run is not None else None
+            self._retain_only({self.lease.serving_version, self.target(), loading})
 
-    def _idle(self, world: m.World, lease: WeightSyncState) -> None:
-        super()._idle(world, lease)
-        serving = lease.serving_version
-        if self.phase == Phase.IDLE and serving is not None and serving == self.target():
-            self._retain_only(serving)
+    def _note_switch(self, serving: str) -> None:
+        if self._was_serving not in (None, serving):
+            self._left_at[str(self._was_serving)] = self.now
+        self._was_serving = serving
+        self._left_at = {
+            version: left
+            for version, left in self._left_at.items()
+            if self.now - left < m.SWITCH_GRACE_SEC and version != serving
+        }
 
-    def _retain_only(self, serving: str) -> None:
-        """Gateways had time to hear of the switch: adapters of older versions may go once their last stream ended."""
-        if self.now - self._switched_at < m.SWITCH_GRACE_SEC:
+    def _retain_only(self, wanted: set[str | None]) -> None:
+        """Adapters nobody wants may go, each a grace after its own switch, however quickly the next ones follow.
+
+        What was left before this process began is not known: for the length of a grace nothing goes.
+        """
+        if self.now - self._began_at < m.SWITCH_GRACE_SEC:
             return
+        kept = {version for version in wanted if version} | self._left_at.keys()
         for uid, state in self.fleet.states(self.now).items():
             asked = self._asked_to_retain.get(uid, float("-inf"))
-            if set(state.adapters) - {serving} and self.now - asked >= m.POLL_IDLE_SEC:
+            if set(state.adapters) - kept and self.now - asked >= m.POLL_IDLE_SEC:
                 self._asked_to_retain[uid] = self.now
-                self._out.append(m.RetainAdapters(uid, (serving,)))
+                self._out.append(m.RetainAdapters(uid, tuple(sorted(kept))))

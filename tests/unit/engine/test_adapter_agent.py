@@ -85,6 +85,21 @@ async def test_nothing_is_unloaded_before_the_operator_said_what_may_stay(rig: R
     await until(lambda: _adapters_are(rig, two))
 
 
+async def test_operators_last_word_holds_on_while_new_versions_come_and_spares_those_served_since(rig: Rig) -> None:
+    one, two, three, four = (write(rig, number) for number in (1, 2, 3, 4))
+    rig.engine.knobs.token_delay_sec = 0.1
+    await rig.sync(one, 1)
+    async with aiohttp.ClientSession() as session:
+        stream = asyncio.create_task(_chat(rig, session, one))
+        await until(lambda: _running(rig))
+        await rig.sync(two, 2)
+        await _retain(rig, two)
+        await rig.sync(three, 3)
+        await rig.sync(four, 4)
+        assert await stream == 200
+    await until(lambda: _adapters_are(rig, two, three, four))
+
+
 async def test_version_it_has_already_is_its_own_again_without_loading(rig: Rig) -> None:
     one, two = write(rig, 1), write(rig, 2)
     for epoch, version in enumerate((one, two, one)):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from openclaw_core.wire import AgentState
+from openclaw_core.wire import AgentState, Synced
 from openclaw_operator.training import parse
 from openclaw_operator.weightsync import model as m
 from openclaw_operator.weightsync.edge import machine_for
@@ -19,7 +19,13 @@ class SwapDriver(Driver):
 
     def __init__(self, engines: int = 2, **lease: object) -> None:
         super().__init__(engines, **lease)
-        self.machine = SwapMachine("me", 0.0)
+        self.machine = SwapMachine("me", self.now)
+        self.words: list[m.RetainAdapters] = []
+
+    def tell(self, told: m.Told) -> list[m.Action]:
+        actions = super().tell(told)
+        self.words += of(actions, m.RetainAdapters)
+        return actions
 
     def holding(self, uid: str, loaded: str, *adapters: str) -> list[m.Action]:
         state = AgentState(
@@ -43,6 +49,16 @@ class SwapDriver(Driver):
         actions = self.tell(m.TargetWritten(NEW))
         assert of(actions, m.WriteLease) == []
         return of(actions, m.SyncEngine)
+
+    def serve(self, number: int) -> str:
+        """Publish a version, load it on the only engine, and let gateways hear of it."""
+        self.publish(number)
+        name = str(version(number))
+        self.tell(m.PrepareEnded("e0", name, None))
+        load = only(self.tell(m.TargetWritten(name)), m.SyncEngine)
+        answer = Synced(epoch=load.epoch, version=name, ok=True, error=None, pause_sec=0.0)
+        self.lease(only(self.tell(m.SyncEnded("e0", load.epoch, name, answer)), m.WriteLease).state)
+        return name
 
 
 def test_prepared_engines_load_at_once_and_the_lease_is_not_held() -> None:
@@ -79,9 +95,10 @@ def test_adapter_that_no_engine_takes_leaves_the_old_one_serving_and_is_tried_ag
     assert write.state.not_before is not None
 
 
-def test_old_adapters_are_given_up_once_gateways_had_time_to_hear_of_the_switch() -> None:
+def test_old_adapter_is_given_up_once_gateways_had_time_to_hear_of_the_switch() -> None:
     driver = SwapDriver(1)
     driver.settle()
+    driver.now += m.SWITCH_GRACE_SEC
     driver.to_loading()
     driver.lease(only(driver.synced("e0"), m.WriteLease).state)
     assert of(driver.holding("e0", NEW, OLD, NEW), m.RetainAdapters) == []
@@ -92,6 +109,39 @@ def test_old_adapters_are_given_up_once_gateways_had_time_to_hear_of_the_switch(
     assert len(of(driver.holding("e0", NEW, OLD, NEW), m.RetainAdapters)) == 1, "the word may have been lost"
     driver.now += m.POLL_IDLE_SEC
     assert of(driver.holding("e0", NEW, NEW), m.RetainAdapters) == []
+
+
+def test_adapters_go_though_versions_come_faster_than_the_grace_after_a_switch() -> None:
+    driver = SwapDriver(1)
+    driver.settle()
+    held, most = [OLD], 0
+    for number in range(5, 30):
+        driver.now += m.SWITCH_GRACE_SEC / 2
+        held.append(driver.serve(number))
+        driver.holding("e0", held[-1], *held)
+        for word in driver.words:
+            assert {str(version(number)), str(version(number - 1))} <= set(word.versions), "left within the grace"
+            held = [name for name in held if name in word.versions]
+        driver.words.clear()
+        most = max(most, len(held))
+    assert most <= 5
+
+
+def test_nothing_goes_in_the_first_grace_of_an_operator_that_knows_no_earlier_switch() -> None:
+    driver = SwapDriver(1)
+    driver.settle()
+    assert of(driver.holding("e0", OLD, "3-abcdef01", OLD), m.RetainAdapters) == []
+    driver.now += m.SWITCH_GRACE_SEC
+    assert of(driver.holding("e0", OLD, "3-abcdef01", OLD), m.RetainAdapters) == [m.RetainAdapters("e0", (OLD,))]
+
+
+def test_adapter_that_engines_are_loading_is_not_given_up_by_word_of_the_serving_one() -> None:
+    driver = SwapDriver(2)
+    driver.settle()
+    driver.now += m.SWITCH_GRACE_SEC
+    driver.to_loading()
+    word = only(driver.holding("e0", OLD, "3-abcdef01", OLD, NEW), m.RetainAdapters)
+    assert word.versions == tuple(sorted((OLD, NEW)))
 
 
 def test_adapter_an_engine_still_holds_is_not_released_to_the_trainer() -> None:

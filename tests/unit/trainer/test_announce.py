@@ -87,14 +87,14 @@ async def test_lease_that_keeps_changing_ends_in_an_error(server: ApiServer, ann
         await announcer.announce(VERSION, DIGEST, 3)
 
 
-async def test_released_versions_are_read_and_unreadable_means_none(
-    server: ApiServer, announcer: LeaseAnnouncer
-) -> None:
-    assert await announcer.releasable() == ()
-    server.weight_sync = {"metadata": {"annotations": {names.ANNOTATION_RELEASABLE: "1 2"}}}
-    assert await announcer.releasable() == (1, 2)
+async def test_operators_word_is_read_and_unreadable_says_nothing(server: ApiServer, announcer: LeaseAnnouncer) -> None:
+    assert await announcer.weight_sync() == leases.WeightSyncState()
+    notes = {names.ANNOTATION_RELEASABLE: "1 2", names.ANNOTATION_BAD_VERSIONS: "3-abcdef01"}
+    server.weight_sync = {"metadata": {"annotations": notes}}
+    word = await announcer.weight_sync()
+    assert (word.releasable, word.bad_versions) == ((1, 2), ("3-abcdef01",))
     server.weight_sync = {"metadata": {"annotations": {names.ANNOTATION_RELEASABLE: "one"}}}
-    assert await announcer.releasable() == ()
+    assert await announcer.weight_sync() == leases.WeightSyncState()
 
 
 async def test_file_announcer_keeps_version_and_epoch(tmp_path: Any) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from openclaw_core.config.policy_training import Checkpoint, Lora, PolicyTraining
+from openclaw_core.leases import WeightSyncState
 from openclaw_core.versions import BASE, Manifest
 from openclaw_core.wire import AckSamples, Sample
 from openclaw_trainer import step as step_module
@@ -306,13 +307,37 @@ async def _inline(_: TrainingLoop, work: Callable[[], Any]) -> Any:
     return work()
 
 
+def _operator_says(monkeypatch: pytest.MonkeyPatch, state: WeightSyncState) -> None:
+    async def weight_sync(_: FileAnnouncer) -> WeightSyncState:
+        return state
+
+    monkeypatch.setattr(FileAnnouncer, "weight_sync", weight_sync)
+
+
+@pytest.mark.parametrize(("bad", "numbers"), [(True, [1, 2]), (False, [1])])
+async def test_weights_that_engines_failed_to_take_are_published_anew_once_all_turns_are_stale(
+    bad: bool, numbers: list[int], site: Site, store: SampleStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.training = site.training.model_copy(update={"stale_filter_steps": 0})
+    async with site.trainer() as loop:
+        await loop.start()
+        store.add(site.samples(4))
+        await loop.one_batch()
+        _operator_says(monkeypatch, WeightSyncState(bad_versions=(await site.announced(),) if bad else ("9-abcdef01",)))
+        for first in (10, 20):
+            store.add(site.samples(4, first=first))
+            await loop.one_batch()
+        assert _state(loop).step == 1
+    published = sorted(int(path.name[1:]) for path in site.root.glob("v*"))
+    assert published == numbers, "the second is not bad, so it is not replaced again"
+    assert set(store.dropped.values()) == {"stale"} and set(store.trained) == {0, 1, 2, 3}
+    assert (await site.announced()).startswith(f"{numbers[-1]}-")
+
+
 async def test_released_versions_are_deleted_after_the_ack(
     site: Site, store: SampleStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def releasable(_: FileAnnouncer) -> tuple[int, ...]:
-        return (1, 2)
-
-    monkeypatch.setattr(FileAnnouncer, "releasable", releasable)
+    _operator_says(monkeypatch, WeightSyncState(releasable=(1, 2)))
     store.add(site.samples(8))
     async with site.trainer() as loop:
         await loop.start()
