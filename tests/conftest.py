@@ -1,7 +1,7 @@
 """Which tests may run beside each other (`pytest -n 2 --dist loadgroup`).
 
-    one worker:   everything that installs, kills or counts on the operator of the embedded cluster, in order
-    the other:    whatever has a control plane, an engine or a database of its own, file by file
+one worker:   everything that installs, kills or counts on the operator of the embedded cluster, in order
+the other:    whatever has a control plane, an engine or a database of its own, file by file
 """
 
 import pytest

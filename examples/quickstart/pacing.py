@@ -1,7 +1,8 @@
 """When to look at the held-out questions and when to stop. Pure.
 
-The running reward only suggests: it is measured on questions that are trained on, and it is noisy. The held-out rate
-decides.
+The running reward only suggests when to look first: it is measured on questions that are trained on, and it is noisy.
+The held-out rate decides. A look that found too little is soon followed by the next one, whatever the running reward
+says by then: past what was wanted a small model pleases at the cost of truth.
 """
 
 from collections.abc import Sequence
@@ -33,4 +34,5 @@ class Pace:
         if elapsed_sec >= self.minutes * 60 or updates >= self.max_updates:
             return Move.STOP
         due = updates >= max(self.min_updates, last_look + self.updates_between_looks)
-        return Move.EXAMINE if due and smoothed(rates)[-1] >= RATE_WANTED else Move.WATCH
+        suggested = last_look > 0 or (due and smoothed(rates)[-1] >= RATE_WANTED)
+        return Move.EXAMINE if due and suggested else Move.WATCH

@@ -15,11 +15,12 @@ PACE = Pace(minutes=20, max_updates=40)
         ([0.3, 0.8, 0.8, 0.8], 0, 60, Move.EXAMINE),
         ([0.9] * 5, 3, 60, Move.WATCH),
         ([0.9] * 6, 3, 60, Move.EXAMINE),
+        ([0.9] * 3 + [0.7] * 3, 3, 60, Move.EXAMINE),
         ([0.5] * 40, 0, 60, Move.STOP),
         ([0.5], 0, 1200, Move.STOP),
     ],
 )
-def test_pace_looks_when_the_mean_of_three_batches_suggests_it_and_stops_at_the_bounds(
+def test_pace_looks_first_when_three_batches_suggest_it_then_soon_again_and_stops_at_the_bounds(
     rates: list[float], last_look: int, elapsed: float, move: Move
 ) -> None:
     assert PACE.next_move(rates, last_look=last_look, elapsed_sec=elapsed) is move
