@@ -1,5 +1,8 @@
 """The CRD's rules without a cluster: every fault of a resource with its file and line."""
 
+import json
+import re
+from datetime import date
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,7 +20,8 @@ def problems(document: Located, file: str) -> list[str]:
         return [f"{file}:{document.line(('kind',))}: kind is {kind!r}, expected {names.KIND}"]
     found = _header(document, file)
     try:
-        TrainingSpec.model_validate(data.get("spec") or {})
+        # Strict and by the resource's own names, as admission is: "2" is no integer, and pause_timeout_sec no field.
+        TrainingSpec.model_validate_json(_as_json(data.get("spec") or {}), strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         for fault in error.errors(include_url=False):
             path: Path_ = ("spec", *fault["loc"])
@@ -30,12 +34,38 @@ def _header(document: Located, file: str) -> list[str]:
     if data.get("apiVersion") != names.API_VERSION:
         line = document.line(("apiVersion",))
         found.append(f"{file}:{line}: apiVersion is {data.get('apiVersion')!r}, expected {names.API_VERSION}")
-    name = (data.get("metadata") or {}).get("name", "")
-    if not 0 < len(str(name)) <= names.MAX_TRAINING_NAME:
-        line = document.line(("metadata", "name"))
-        limit = f"1 to {names.MAX_TRAINING_NAME} characters"
-        found.append(f"{file}:{line}: metadata.name: {name!r} must have {limit}, so that Service names fit DNS-63")
+    fault = _name_fault(str((data.get("metadata") or {}).get("name", "")), _nodes(data.get("spec")))
+    if fault is not None:
+        found.append(f"{file}:{document.line(('metadata', 'name'))}: metadata.name: {fault}")
     return found
+
+
+def _name_fault(name: str, nodes: int) -> str | None:
+    if not 0 < len(name) <= names.MAX_TRAINING_NAME:
+        return f"{name!r} must have 1 to {names.MAX_TRAINING_NAME} characters, so that Service names fit DNS-63"
+    if not re.fullmatch(names.TRAINING_NAME_PATTERN, name):
+        return f"{name!r} must be small letters, digits and '-', begin with a letter and not end with '-'"
+    limit = names.MAX_TRAINING_NAME_OF_NODES
+    if nodes > 1 and len(name) > limit:
+        many = f"with spec.policyTraining.nodes {nodes} at most {limit}: take a shorter name"
+        return f"{name!r} has {len(name)} characters, but {many}"
+    return None
+
+
+def _nodes(spec: Any) -> int:
+    """`spec.policyTraining.nodes`, 1 where it is not given or no number."""
+    training = spec.get("policyTraining") if isinstance(spec, dict) else None
+    nodes = training.get("nodes") if isinstance(training, dict) else None
+    return nodes if isinstance(nodes, int) else 1
+
+
+def _as_json(spec: Any) -> str:
+    """What kubectl sends of a YAML file: its timestamps are strings."""
+
+    def text(value: object) -> str:
+        return value.isoformat() if isinstance(value, date) else str(value)
+
+    return json.dumps(spec, default=text)
 
 
 def _field(path: Path_) -> str:

@@ -96,7 +96,7 @@ _NAME_RULE = CelRule(
 
 def _name_schema() -> Schema:
     """Services are named after the training, so a name that would break theirs is refused here."""
-    return {"type": "string", "maxLength": names.MAX_TRAINING_NAME, "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"}
+    return {"type": "string", "maxLength": names.MAX_TRAINING_NAME, "pattern": names.TRAINING_NAME_PATTERN}
 
 
 def spec_schema() -> Schema:

@@ -89,6 +89,7 @@ SECRET_KEY_AGENT = "agent"
 
 # Suffixes are at most 12 characters long ("-weight-sync", "-environment"): a name of 51 still fits DNS-63.
 MAX_TRAINING_NAME = 50
+TRAINING_NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 # A StatefulSet's name and an 11 character hash are one label value (63) on its pods.
 MAX_TRAINING_NAME_OF_NODES = 40
 

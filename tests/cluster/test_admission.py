@@ -5,8 +5,13 @@ import subprocess
 from typing import Any
 
 import pytest
+import yaml
+from click.testing import CliRunner
 from pydantic import ValidationError
 
+from openclaw_cli.located import Located
+from openclaw_cli.main import main as cli
+from openclaw_cli.validate import problems
 from openclaw_core import names
 from openclaw_core.config.rules import CEL_RULES
 from openclaw_core.config.spec import TrainingSpec
@@ -166,6 +171,22 @@ def test_unknown_field_is_refused_when_strict_and_warned_of_otherwise(paper: Lab
         check=True,
     )
     assert 'Warning: unknown field "spec.policyServing.replcas"' in done.stderr
+
+
+def test_converted_configuration_is_admitted_as_it_was_written(paper: Lab) -> None:
+    pair = [str(ROOT / "examples" / "convert" / file) for file in ("config.toml", "settings.json")]
+    converted = CliRunner().invoke(cli, ["convert", *pair])
+    assert converted.exit_code == 0, converted.stderr
+    body = yaml.safe_load(converted.stdout)
+    admitted = json.loads(dry_run(paper, body, "--validate=strict"))["spec"]
+    assert TrainingSpec.model_validate(admitted) == TrainingSpec.model_validate(body["spec"])
+
+
+@pytest.mark.parametrize("spec", [{"queue": {"maxSize": "512"}}, {"policyServing": {"pause_timeout_sec": 60}}])
+def test_what_offline_validation_refuses_the_api_server_refuses_too(paper: Lab, spec: dict[str, Any]) -> None:
+    assert problems(Located(body(**spec), {}), "t.yaml")
+    with pytest.raises(CommandError, match=next(iter(next(iter(spec.values()))))):
+        dry_run(paper, body(**spec), "--validate=strict")
 
 
 @pytest.mark.parametrize(("name", "words"), [("a" * 51, "50"), ("1st", "metadata.name"), ("a.b", "metadata.name")])

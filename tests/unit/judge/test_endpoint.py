@@ -174,6 +174,13 @@ def test_state_needs_three_failures_in_a_row_to_call_a_healthy_endpoint_failing(
     assert not state.ok
 
 
+def test_state_calls_a_healthy_endpoint_failing_at_the_first_refusal_of_the_key() -> None:
+    state = JudgingState()
+    state.answered()
+    state.failed("HTTP 401: wrong key", refused_key=True)
+    assert (state.ok, state.snapshot().error) == (False, "HTTP 401: wrong key")
+
+
 def test_redact_hides_the_key_and_what_looks_like_one() -> None:
     text = redact("bad key abc123 (sent sk-live-9f8a7b, header Bearer q.w.e)", "abc123")
     assert "abc123" not in text and "9f8a7b" not in text and "q.w.e" not in text

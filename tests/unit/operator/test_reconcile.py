@@ -172,6 +172,33 @@ async def test_missing_claim_is_named_and_nothing_on_it_is_started() -> None:
 
 
 @pytest.mark.looptime
+async def test_missing_claim_of_the_store_keeps_the_gateway_from_starting() -> None:
+    kube = cluster(storage={"experience": {"existingClaim": "shared"}})
+    async with reconciler(kube) as found:
+        await settle(found)
+    deployments = {path.rsplit("/", 1)[1] for path in kube.objects if path.startswith(DEPLOYMENTS)}
+    assert deployments == {"demo-engine", "demo-judge", "demo-trainer"}
+    status, reason, message = condition(kube, "ServingReady")
+    assert (status, reason) == ("False", "ClaimMissing")
+    assert "spec.storage.experience.existingClaim: PersistentVolumeClaim 'shared' does not exist" in message
+
+
+@pytest.mark.looptime
+async def test_api_key_env_the_judge_needs_itself_starts_no_judge_until_it_is_another() -> None:
+    kube = cluster()
+    kube.objects[TRAINING]["spec"]["api"]["apiKeyEnv"] = "OPENCLAW_GATEWAY_TOKEN"
+    async with reconciler(kube) as found:
+        await settle(found)
+        assert condition(kube, "ConfigValid")[:2] == ("False", "WrongApiKeyEnv")
+        assert f"{DEPLOYMENTS}/demo-judge" not in kube.objects
+        assert [event["type"] for event in events(kube) if event["reason"] == "WrongApiKeyEnv"] == ["Warning"]
+        kube.objects[TRAINING]["spec"]["api"]["apiKeyEnv"] = "JUDGE_API_KEY"
+        await settle(found, passes=1)
+        assert condition(kube, "ConfigValid")[:2] == ("True", "Valid")
+        assert f"{DEPLOYMENTS}/demo-judge" in kube.objects
+
+
+@pytest.mark.looptime
 async def test_invalid_spec_changes_no_child_and_says_why() -> None:
     kube = cluster()
     async with reconciler(kube) as found:

@@ -72,6 +72,18 @@ async def test_rotated_secret_changes_the_hash_and_an_unchanged_one_is_read_by_m
     assert (await secrets.resolve("lab", [NEED])).hashes != first.hashes
 
 
+async def test_rotated_secret_changes_the_hash_of_its_users_and_of_nobody_else() -> None:
+    kube = MemoryKube()
+    kube.put(PATH, secret(key="one"))
+    kube.put(PATH.replace("judge-key", "users"), secret(key="one"))
+    needs = [NEED, SecretNeed("gateway", "KEY", SecretKeyRef(name="users", key="key"), "spec.users")]
+    secrets = Secrets(kube)
+    first = (await secrets.resolve("lab", needs)).hashes
+    kube.put(PATH, secret(key="two"))
+    second = (await secrets.resolve("lab", needs)).hashes
+    assert {component for component in first if first[component] != second[component]} == {"judge"}
+
+
 async def test_forbidden_secret_is_a_condition_not_a_crash() -> None:
     kube = MemoryKube()
     kube.fail[PATH] = KubeError(403, "Forbidden", "no")

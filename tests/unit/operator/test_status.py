@@ -147,6 +147,70 @@ def test_patch_names_only_what_differs_and_removes_what_went() -> None:
     assert merge_patch(old, {"a": 1, "b": {"c": 2, "d": [1]}, "new": 3}) == {"b": {"c": 2}, "new": 3, "gone": None}
 
 
+def test_counts_are_of_the_current_revision() -> None:
+    pods = [
+        pod("engine", revision="old"),
+        pod("engine", index=1, revision="r1"),
+        pod("engine", index=2, revision="r1", ready=False),
+    ]
+    status = compute(facts(components=having("engine", pods=pods, desired=2)))
+    assert status.serving is not None
+    assert (status.serving.ready, status.serving.updated, status.serving.desired) == (1, 2, 2)
+    assert (status.serving.summary, status.serving.replicas) == ("1/2", 3)
+
+
+def test_status_and_every_condition_name_the_generation_they_speak_of() -> None:
+    status = compute(facts(generation=7))
+    assert status.observed_generation == 7
+    assert {item.observed_generation for item in status.conditions or []} == {7}
+
+
+SECRETS, CLAIMS = "spec.api.apiKeySecretRef: …", "spec.storage.weights.existingClaim: …"
+ENV = Verdict(ConditionType.CONFIG_VALID, "False", Reason.WRONG_API_KEY_ENV, "spec.api.apiKeyEnv 'PATH' …")
+INVALID = Verdict(ConditionType.CONFIG_VALID, "False", Reason.INVALID_SPEC, "spec.queue.maxSize …")
+REFUSED = JudgeState(ok=False, error="HTTP 401", since=0.0, counts={"requests": 4})
+
+
+def waiting(component: str) -> dict[str, ComponentFacts]:
+    return having(component, pods=[], workload=None, blocked=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "warning"),
+    [
+        (
+            {"secret_problems": [Problem(Reason.SECRET_MISSING, SECRETS, frozenset({"judge"}))],
+             "components": waiting("judge")},
+            ("SecretMissing", f"SecretsResolved: {SECRETS}"),
+        ),
+        (
+            {"claim_problems": [CLAIMS], "components": waiting("trainer")},
+            ("ClaimMissing", f"TrainingReady: trainer is not started: {CLAIMS}"),
+        ),
+        ({"invalid": ENV}, ("WrongApiKeyEnv", f"ConfigValid: {ENV.message}")),
+        ({"invalid": INVALID}, ("InvalidSpec", f"ConfigValid: {INVALID.message}")),
+        (
+            {"faults": [Fault(("Deployment", "demo-judge"), "Deployment demo-judge: exceeded quota", None)]},
+            ("ApplyFailed", "ConfigValid: Deployment demo-judge: exceeded quota"),
+        ),
+        (
+            {"telemetry": Telemetry(judges=(REFUSED,))},
+            ("EndpointFailing", "JudgingReady: the judge endpoint (spec.api.baseUrl) fails: HTTP 401; "
+             "judging goes on by itself once it answers"),
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("new", [True, False])
+def test_mistake_of_a_user_is_one_warning_that_says_what_to_mend(
+    changes: dict[str, Any], warning: tuple[str, str], new: bool
+) -> None:
+    before = out.TrainingStatus() if new else compute(facts())
+    status = compute(facts(previous=before, **changes))
+    warnings = [(event.reason, event.message) for event in events(before, status) if event.kind == "Warning"]
+    assert warnings == [warning]
+    assert events(status, compute(facts(previous=status, **changes))) == []
+
+
 def test_missing_secret_blocks_and_names_who_waits() -> None:
     problem = Problem(Reason.SECRET_MISSING, "spec.api.apiKeySecretRef: …", frozenset({"judge"}))
     components = having("judge", pods=[], workload=None, blocked=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from examples.quickstart import live, plots
+from examples.quickstart.console import Clock
 from examples.quickstart.observation import Observation
 from openclaw_core import wire
 
@@ -36,6 +37,35 @@ def test_plain_line_shows_step_reward_version_lag_drift_and_refusals() -> None:
     text = live.line(seen())
     for words in ("step 7", "75%", "7-0a1b2c3d", "0.5 (max 1)", "1.2e-05", "503 / 429 2 / 6", "turns answered 40"):
         assert words in text
+
+
+class Watch(Clock):
+    """Time as the test says; what is said is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now, self.said = 0.0, list[str]()
+
+    def seconds(self) -> float:
+        return self.now
+
+    def say(self, text: str, style: str = "") -> None:
+        self.said.append(text)
+
+
+def test_view_without_a_terminal_is_a_line_per_update_and_now_and_then() -> None:
+    clock, nothing = Watch(), Observation()
+    with live.view(clock) as shown:  # pytest's output is no terminal
+        shown.show(nothing)
+        clock.now = 19.0
+        shown.show(nothing)
+        assert len(clock.said) == 1
+        shown.show(seen())
+        shown.show(seen())
+        assert clock.said[1:] == [live.line(seen())]
+        clock.now = 40.0
+        shown.show(seen())
+    assert len(clock.said) == 3
 
 
 def test_table_can_be_drawn_before_anything_is_known() -> None:

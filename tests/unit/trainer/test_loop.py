@@ -17,7 +17,7 @@ from openclaw_core.versions import BASE, Manifest
 from openclaw_core.wire import AckSamples, Sample
 from openclaw_trainer import step as step_module
 from openclaw_trainer.announce import FileAnnouncer
-from openclaw_trainer.checkpoint import Checkpoints
+from openclaw_trainer.checkpoint import Checkpoints, Progress
 from openclaw_trainer.gateway_client import GatewayClient
 from openclaw_trainer.loop import Parts, TrainingLoop
 from openclaw_trainer.policy import Policy
@@ -228,16 +228,33 @@ async def test_restart_with_the_lease_still_held_acks_consumed_samples_once(site
     assert not store.leased and set(store.trained) == {0, 1, 2, 3}
 
 
-async def test_version_number_is_never_reused(site: Site, store: SampleStore) -> None:
-    (site.root / "v6.tmp").mkdir()
+def _volume_knows_8(site: Site) -> None:
+    (site.root / "v8.tmp").mkdir()
+
+
+def _lease_knows_8(site: Site) -> None:
     (site.root / "published.json").write_text('{"version": {"number": 8, "digest8": "00000000"}, "trainer_epoch": 3}')
+
+
+def _checkpoint_knows_8(site: Site) -> None:
+    learner = Learner(Policy.load(site.base, site.training), site.training)
+    Checkpoints(site.root / "checkpoints", keep=3).save(learner.snapshot(), Progress(version=8, epoch=3))
+
+
+@pytest.mark.parametrize(("only", "epoch"), [(_volume_knows_8, 1), (_lease_knows_8, 4), (_checkpoint_knows_8, 4)])
+async def test_version_number_is_never_reused(
+    site: Site, store: SampleStore, only: Callable[[Site], None], epoch: int
+) -> None:
+    """Whichever of the three alone remembers the highest number, and the highest epoch."""
+    (site.root / "v6.tmp").mkdir()
+    only(site)
     store.add(site.samples(4))
     async with site.trainer() as loop:
         await loop.start()
         await loop.one_batch()
     assert (await site.announced()).startswith("9-")
     assert (site.root / "v9").is_dir() and not (site.root / "v6.tmp").exists()
-    assert store.epoch == 4
+    assert store.epoch == epoch
 
 
 async def test_start_announces_the_newest_complete_version_again(site: Site, store: SampleStore) -> None:
