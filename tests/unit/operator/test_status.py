@@ -96,6 +96,50 @@ def test_training_is_not_ready_while_a_pod_is_missing_old_or_broken(pods: list[A
     assert status.phase == "Starting"
 
 
+UNBOUND = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes: unbound immediate PersistentVolumeClaims"}
+NO_KEY = {"reason": "CreateContainerConfigError", "message": "couldn't find key api-key in Secret lab/judge-api"}
+
+
+def stuck(**status: Any) -> list[Any]:
+    return [pod("engine", revision="r1", ready=False, **status)]
+
+
+def refused(message: str) -> dict[str, Any]:
+    return {**DEPLOYMENT, "status": {"conditions": [{"type": "ReplicaFailure", "status": "True", "message": message}]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "words"),
+    [
+        ({"pods": stuck(conditions=[UNBOUND])}, Reason.VOLUME_PENDING, UNBOUND["message"]),
+        (
+            {"pods": stuck(containerStatuses=[{"name": "engine", "ready": False, "state": {"waiting": NO_KEY}}])},
+            Reason.CONTAINER_CONFIG_FAILED,
+            NO_KEY["message"],
+        ),
+        ({"desired": 3}, Reason.PODS_MISSING, "engine: 1 of 3 pods exist"),
+        ({"pods": [], "workload": refused("exceeded quota: gpus")}, Reason.POD_CREATE_FAILED, "exceeded quota: gpus"),
+    ],
+)
+def test_cause_of_missing_and_waiting_pods_is_told(changes: dict[str, Any], reason: Reason, words: str) -> None:
+    status = compute(facts(components=having("engine", **changes)))
+    assert condition(status, ConditionType.SERVING_READY) == ("False", reason)
+    assert words in (status.message or "")
+
+
+def test_component_of_no_pods_is_as_the_spec_wants_it() -> None:
+    status = compute(facts(components=having("judge", desired=0, pods=[])))
+    assert condition(status, ConditionType.JUDGING_READY) == ("True", "NoneWanted")
+    assert status.phase == "Running"
+
+
+def test_trainer_that_failed_says_why() -> None:
+    state = TrainerState(phase="failed", step=3, version="3-00000003", trainer_epoch=1, error="no space left on device")
+    status = compute(facts(telemetry=Telemetry(trainer=state)))
+    assert condition(status, ConditionType.TRAINING_READY) == ("False", "TrainerFailed")
+    assert status.message == "the trainer failed: no space left on device"
+
+
 def test_crash_loop_shows_the_last_words_of_the_container() -> None:
     broken = pod(
         "trainer",

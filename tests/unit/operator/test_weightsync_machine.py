@@ -190,6 +190,7 @@ def test_failed_hold_waits_and_the_second_marks_the_version_bad() -> None:
     assert (first.serving_version, first.attempt, first.bad_versions) == (OLD, 1, ())
     assert first.not_before is not None
     driver.lease(first)
+    assert view(driver.machine).trouble == m.Trouble(Reason.SYNC_FAILED, "the last sync reached no engine: boom")
     assert of(driver.tell(m.TargetWritten(OLD)), m.WriteLease) == []
     driver.now += 6.0
     assert only(driver.agent("e0", epoch=8), m.WriteTarget) == m.WriteTarget(NEW)
@@ -234,6 +235,24 @@ def test_engine_that_differs_is_updated_alone_without_a_hold() -> None:
     actions = driver.tell(m.PrepareEnded("e1", OLD, None))
     assert only(actions, m.SyncEngine) == m.SyncEngine("e1", 7, OLD, 25.0)
     assert of(actions, m.WriteLease) + of(actions, m.TellGateways) == []
+
+
+def test_engine_that_caught_up_alone_is_an_event_and_one_that_cannot_is_a_trouble() -> None:
+    driver = Driver()
+    driver.settle()
+    driver.agent("e1", str(BASE))
+    driver.tell(m.PrepareEnded("e1", OLD, None))
+    driver.tell(m.SyncEnded("e1", 7, OLD, None, "refused"))
+    text = f"engine e1 does not reach {OLD}: refused"
+    assert view(driver.machine).trouble == m.Trouble(Reason.ENGINES_DIFFER, text)
+    driver.now += 6.0
+    driver.agent("e1", str(BASE))
+    driver.tell(m.PrepareEnded("e1", OLD, None))
+    answer = Synced(epoch=7, version=OLD, ok=True)
+    told = only(driver.tell(m.SyncEnded("e1", 7, OLD, answer)), m.Announce)
+    assert (told.kind, told.reason) == ("Normal", Reason.ENGINE_CAUGHT_UP)
+    assert "e1" in told.message and OLD in told.message
+    assert view(driver.machine).trouble is None
 
 
 def test_engine_that_cannot_be_updated_alone_is_tried_again_ever_later() -> None:
