@@ -239,7 +239,7 @@ async def test_slow_update_is_cut_at_the_deadline_and_continued(rig: Rig) -> Non
     _, answer = await sync
     assert answer["ok"] is False
     assert answer["version"] == str(version), "the update landed after all, and the agent says so"
-    assert 0.19 <= answer["pause_sec"] < 0.35
+    assert 0.0 < answer["pause_sec"] < rig.engine.knobs.update_delay_sec
 
 
 async def test_continue_that_fails_twice_is_tried_again(rig: Rig) -> None:

@@ -42,6 +42,10 @@ def test_training_of_the_demo_has_the_measured_settings() -> None:
     assert (learning.lora.rank, learning.lora.alpha, learning.lora.targets) == (16, 32, ["all-linear"])
 
 
+def test_tiny_trains_all_weights_so_that_the_whole_loop_is_tested_with_them() -> None:
+    assert TrainingSpec.model_validate(manifests.training("tiny")["spec"]).policy_training.lora is None
+
+
 def test_training_starts_without_users_when_asked_and_takes_the_options() -> None:
     manifest = manifests.training(
         "tiny", reactions="swapped", learning_rate=0.0, judge_url="https://j/v1", judge_model="m", users=False
