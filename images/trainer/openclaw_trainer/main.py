@@ -1,4 +1,6 @@
-"""Wires the trainer: configuration → parts → two loops (training, state server) until SIGTERM.
+"""Wires the trainer: configuration → parts → its loops until SIGTERM.
+
+    training · state server · keeper of the sender (with storage.weights.transfer distributed)
 
 With `procsPerNode` > 1 or `nodes` > 1 it starts itself again under torchrun; rank 0, in the first pod, is the trainer,
 the others follow it. The first process of every other pod answers its probes.
@@ -18,7 +20,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,7 +31,7 @@ from openclaw_core import kube, logs, names, tasks
 from openclaw_core.base_model import ModelMissingError
 from openclaw_core.config.components import ConfigError, TrainerConfig
 from openclaw_core.config.policy_training import PolicyTraining
-from openclaw_trainer import base_model, state_server
+from openclaw_trainer import base_model, sender_process, state_server
 from openclaw_trainer.announce import AnnounceError, Announcer, FileAnnouncer, LeaseAnnouncer
 from openclaw_trainer.checkpoint import Checkpoints
 from openclaw_trainer.gateway_client import GatewayClient, GatewayError
@@ -115,7 +117,12 @@ def load(config: TrainerConfig, weights: Path, world: World) -> Learner:
 async def run(config: TrainerConfig, token: str, world: World) -> None:
     """Start the state server first, so that a slow model load is visible, then train until told to stop."""
     stop, state = tasks.stop_on_signals(), State()
-    loops = {"state server": state_server.serve(state, _port()), "training": train(config, token, state, world)}
+    loops: dict[str, Awaitable[None]] = {
+        "state server": state_server.serve(state, _port()),
+        "training": train(config, token, state, world),
+    }
+    if config.broadcasts:
+        loops["sender"] = sender_process.keep_running(config.policy_training.device)
     await tasks.run_all(loops, stop=stop)
 
 

@@ -1,5 +1,6 @@
 """The process as the operator starts it: what it refuses, what it serves, how it says why it died."""
 
+import asyncio
 import socket
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from openclaw_core import tasks
 from openclaw_core.config.components import ConfigError, TrainerConfig
 from openclaw_core.config.model import HuggingFace, Model
 from openclaw_core.config.policy_training import PolicyTraining
@@ -155,6 +157,31 @@ async def test_trainer_started_from_its_configuration_reaches_the_gateway(
         with pytest.raises(RuntimeError, match="older trainer epoch"):
             await main.train(_config(training, str(base), url), TOKEN, state, World())
     assert store.calls["lease"] == 1 and state.snapshot().trainer_epoch == 6
+
+
+@pytest.mark.parametrize("broadcasts", [True, False])
+async def test_sender_runs_beside_a_trainer_that_broadcasts(
+    training: PolicyTraining, monkeypatch: pytest.MonkeyPatch, broadcasts: bool
+) -> None:
+    kept: list[str] = []
+
+    async def keep_running(device: str) -> None:
+        kept.append(device)
+        await asyncio.Event().wait()
+
+    async def train(*_: object) -> None:
+        await asyncio.sleep(0.01)
+
+    async def serve(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(main, "train", train)
+    monkeypatch.setattr(state_server, "serve", serve)
+    monkeypatch.setattr("openclaw_trainer.sender_process.keep_running", keep_running)
+    config = _config(training).model_copy(update={"broadcasts": broadcasts})
+    with pytest.raises(tasks.LoopEndedError, match="training"):
+        await main.run(config, TOKEN, World())
+    assert kept == (["cpu"] if broadcasts else [])
 
 
 def test_expected_end_is_told_in_one_line_and_fails(
