@@ -4,6 +4,7 @@ Each cell publishes a version, waits for the state, strikes, undoes the fault af
 again a second later), and asks: does every engine serve the version in the end, does the 503 end, is every client
 answered? It runs on a control plane of its own (`fault_bed`); needs root, nft and the programs `make cluster-up` built.
 The table goes to stdout and, with `--write`, into docs/faults.md; the last line is JSON: cells, stuck, lost, diverged.
+All take an hour on two cores; `--keep FILE` notes each cell there as it ends and goes on behind those it finds in it.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -215,14 +216,25 @@ def _longest_silence(answers: Sequence[float], began: float, ended: float) -> fl
 # ---------------------------------------------------------------- all of them
 
 
-async def run(chosen: Sequence[tuple[str, str, str]], folder: Path) -> list[Cell]:
-    cells: list[Cell] = []
+async def run(chosen: Sequence[tuple[str, str, str]], folder: Path, keep: Path | None = None) -> list[Cell]:
+    cells = kept(keep)
+    left = [cell for cell in chosen if cell not in {(done.actor, done.state, done.fault) for done in cells}]
     with contextlib.suppress(asyncio.CancelledError):  # SIGTERM: the table of what was done so far
-        await _run_all(chosen, folder, cells)
+        if left:
+            await _run_all(left, folder, cells, keep)
     return cells
 
 
-async def _run_all(chosen: Sequence[tuple[str, str, str]], folder: Path, cells: list[Cell]) -> None:
+def kept(file: Path | None) -> list[Cell]:
+    """Cells of earlier runs, as `--keep` noted them."""
+    if file is None or not file.exists():
+        return []
+    return [Cell(**json.loads(line)) for line in file.read_text().splitlines()]
+
+
+async def _run_all(
+    chosen: Sequence[tuple[str, str, str]], folder: Path, cells: list[Cell], keep: Path | None
+) -> None:
     running = asyncio.current_task()
     assert running is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
@@ -230,6 +242,9 @@ async def _run_all(chosen: Sequence[tuple[str, str, str]], folder: Path, cells: 
         for actor, state, fault in chosen:
             cell = await _run_until_hit(made, actor, state, fault)
             cells.append(cell)
+            if keep is not None:
+                with keep.open("a") as file:
+                    file.write(json.dumps(asdict(cell)) + "\n")
             sys.stderr.write(f"{actor:10} {state:9} {fault:9} {cell.result} {cell.silence_sec} {cell.converged_sec}\n")
             await asyncio.sleep(1.0)
 
@@ -277,10 +292,11 @@ def main() -> None:
     parser.add_argument("--subset", action="store_true", help="twelve telling cells")
     parser.add_argument("--only", default="", help="cells whose 'actor state fault' contains this")
     parser.add_argument("--write", action="store_true", help="keep the table in docs/faults.md")
+    parser.add_argument("--keep", type=Path, help="file of cells that ended: noted there, and not struck again")
     options = parser.parse_args()
     every = [(actor, state, fault) for fault in FAULTS for actor in ACTORS for state in STATES]
     chosen = [cell for cell in (SUBSET if options.subset else every) if options.only in " ".join(cell)]
-    cells = asyncio.run(run(chosen, Path(tempfile.mkdtemp(prefix="ocm-"))))
+    cells = asyncio.run(run(chosen, Path(tempfile.mkdtemp(prefix="ocm-")), options.keep))
     sys.stdout.write(table(cells))
     if options.write:
         (ROOT / "docs" / "faults.md").write_text(PAGE + "\n" + table(cells))
