@@ -269,6 +269,15 @@ class Bed:
         except (aiohttp.ClientError, TimeoutError):
             return "silent"
 
+    async def gateway_serves(self) -> bool:
+        """Its process answers, whatever it says of engines and pauses."""
+        url = f"http://10.213.7.{ADDRESSES['gateway']}:30000/healthz"
+        try:
+            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as http, http.get(url) as answer:
+                return answer.status == 200
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+
     async def settled(self, number: int) -> bool:
         """Version `number` is served, by everything, unpaused."""
         lease = await self.lease()

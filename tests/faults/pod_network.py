@@ -99,14 +99,29 @@ def pod_network(api_port: int) -> Iterator[PodNetwork]:
 async def relay(port: int) -> None:
     """Pass connections to the bridge's address on to the API server on 127.0.0.1; until cancelled."""
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.CancelledError):  # the end of the bed cancels what is open
-            upstream, downstream = await asyncio.open_connection("127.0.0.1", port)
-            await asyncio.gather(_pump(reader, downstream), _pump(upstream, writer))
+    open_now: set[asyncio.Task[None]] = set()
 
-    server = await asyncio.start_server(serve, f"{SUBNET}.1", port)
-    async with server:
-        await server.serve_forever()
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(_pass_on(reader, writer, port))
+        open_now.add(task)
+        task.add_done_callback(open_now.discard)
+
+    server = await asyncio.start_server(accept, f"{SUBNET}.1", port)
+    try:
+        async with server:
+            await server.serve_forever()
+    finally:
+        for task in open_now:
+            task.cancel()
+        await asyncio.gather(*open_now, return_exceptions=True)
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
+    """One connection, both ways, until either end is gone."""
+    with contextlib.closing(writer), contextlib.suppress(OSError):
+        upstream, downstream = await asyncio.open_connection("127.0.0.1", port)
+        with contextlib.closing(downstream):
+            await asyncio.gather(_pump(reader, downstream), _pump(upstream, writer))
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
