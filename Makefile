@@ -53,7 +53,7 @@ check: env ## Fast loop: format, lint, types, import contracts, generated files,
 	.venv/bin/ruff check $(PYTHON_DIRS)
 	.venv/bin/mypy
 	.venv/bin/lint-imports
-	$(PY) -m pytest -q -n auto tests/unit
+	$(PY) -m pytest -q -n auto tests/unit -m "not long"
 
 .PHONY: format
 format: env ## Format and fix what ruff can fix

@@ -51,7 +51,7 @@ def test_weightsync_converges_and_never_sticks_whatever_happens() -> None:
     run_state_machine_as_test(AnySystem, settings=chosen)
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.long) for block in range(1, BLOCKS))])
 def test_weightsync_converges_under_a_thousand_schedules(block: int) -> None:
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         schedules.by_chance(seed).run()
