@@ -10,9 +10,6 @@ from openclaw_core import names
 from openclaw_core.config.base import SecretKeyRef
 from openclaw_core.config.spec import TrainingSpec
 
-ENV_HF_TOKEN = "HF_TOKEN"
-ENV_WANDB_API_KEY = "WANDB_API_KEY"
-
 _RESERVED = frozenset({"HOME", "PATH", "PYTHONPATH", "HOSTNAME"})
 _RESERVED_PREFIXES = ("KUBERNETES_", "LD_")
 _OURS = frozenset(
@@ -68,7 +65,7 @@ def secret_needs(spec: TrainingSpec) -> tuple[SecretNeed, ...]:
     need(spec.api.api_key_secret_ref, spec.api.api_key_env, "spec.api.apiKeySecretRef", names.JUDGE)
     if spec.model.hugging_face is not None:
         token = spec.model.hugging_face.token_secret_ref
-        need(token, ENV_HF_TOKEN, "spec.model.huggingFace.tokenSecretRef", names.ENGINE, names.TRAINER)
+        need(token, names.ENV_HF_TOKEN, "spec.model.huggingFace.tokenSecretRef", names.ENGINE, names.TRAINER)
     if spec.queue.postgres is not None and spec.queue.store == "postgres":
         need(
             spec.queue.postgres.url_secret_ref,
@@ -78,7 +75,7 @@ def secret_needs(spec: TrainingSpec) -> tuple[SecretNeed, ...]:
         )
     if spec.logging.wandb is not None:
         wandb = spec.logging.wandb.api_key_secret_ref
-        need(wandb, ENV_WANDB_API_KEY, "spec.logging.wandb.apiKeySecretRef", names.TRAINER)
+        need(wandb, names.ENV_WANDB_API_KEY, "spec.logging.wandb.apiKeySecretRef", names.TRAINER)
     return tuple(needs)
 
 

@@ -7,11 +7,11 @@ metadata only, and for the object itself when its resourceVersion moved. What st
 import asyncio
 import base64
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from openclaw_core import placeholders
 from openclaw_core.config.base import SecretKeyRef
 from openclaw_core.kube import Kube, KubeError, NotFoundError
 from openclaw_operator import kinds
@@ -19,11 +19,6 @@ from openclaw_operator.needs import ALL_ENTRIES, SecretNeed
 from openclaw_operator.reasons import Reason
 
 CHECK_EVERY_SEC = 15.0
-_PLACEHOLDER = re.compile(
-    r"^(<.*>|\$\{.*\}|x{3,}|\.{3,}|todo|none|null|changeme|change[-_ ]me|replace[-_ ]?me|placeholder|dummy|"
-    r"(your|my|insert)[-_ ].*|sk-(your|xxx|\.\.\.).*)$",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -95,10 +90,10 @@ def _judge(secret: dict[str, Any]) -> _Seen:
 
 
 def _verdict(encoded: str) -> Reason | None:
-    text = base64.b64decode(encoded).decode(errors="replace").strip()
-    if not text:
-        return Reason.KEY_EMPTY
-    return Reason.KEY_PLACEHOLDER if _PLACEHOLDER.match(text) else None
+    fault = placeholders.fault(base64.b64decode(encoded).decode(errors="replace"))
+    if fault is None:
+        return None
+    return Reason.KEY_EMPTY if fault == placeholders.EMPTY else Reason.KEY_PLACEHOLDER
 
 
 def _problems(namespace: str, needs: Iterable[SecretNeed], found: dict[str, _Seen | Reason]) -> list[Problem]:

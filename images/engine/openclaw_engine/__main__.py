@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
@@ -12,7 +12,7 @@ from typing import Literal
 import aiohttp
 from aiohttp import web
 
-from openclaw_core import logs, names, tasks, versions
+from openclaw_core import logs, names, placeholders, tasks, versions
 from openclaw_core.base_model import ModelMissingError
 from openclaw_core.config.components import ConfigError, EngineConfig
 from openclaw_engine import command, start
@@ -95,15 +95,22 @@ async def _serving(app: web.Application) -> AsyncIterator[None]:
         await runner.cleanup()
 
 
+def agent_token(environ: Mapping[str, str]) -> str:
+    """Bearer token of the agent's port. ConfigError names the variable of a secret that cannot be meant."""
+    if fault := placeholders.variable_fault(environ, names.ENV_HF_TOKEN):
+        raise ConfigError(f"{fault}: put the token into the Secret of model.huggingFace.tokenSecretRef")
+    token = environ.get(names.ENV_AGENT_TOKEN, "").strip()
+    if not token:
+        raise ConfigError(f"environment variable {names.ENV_AGENT_TOKEN} is empty: the operator could not sign in")
+    return token
+
+
 def main() -> None:
     logs.configure(names.ENGINE)
     config = EngineConfig.load()
     logs.configure(names.ENGINE, config.training)
-    token = os.environ.get(names.ENV_AGENT_TOKEN, "")
-    if not token:
-        raise ConfigError(f"environment variable {names.ENV_AGENT_TOKEN} is not set")
     try:
-        asyncio.run(run(config, token))
+        asyncio.run(run(config, agent_token(os.environ)))
     except (ConfigError, ModelMissingError, SglangEndedError, EngineLostError, tasks.LoopEndedError) as error:
         logger.error("the engine ends", extra={"error": str(error)})
         raise SystemExit(1) from error

@@ -4,11 +4,12 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import Mapping
 
 import aiohttp
 from aiohttp import web
 
-from openclaw_core import logs, names, tasks
+from openclaw_core import logs, names, placeholders, tasks
 from openclaw_core.config.components import ConfigError, EnvironmentConfig
 from openclaw_environment.chat import Chat
 from openclaw_environment.journal import Journal
@@ -35,8 +36,15 @@ async def run(config: EnvironmentConfig, settings: Settings, api_key: str | None
             await runner.cleanup()
 
 
-async def _main(config: EnvironmentConfig, settings: Settings) -> None:
-    await run(config, settings, os.environ.get(names.ENV_GATEWAY_API_KEY) or None, tasks.stop_on_signals())
+async def _main(config: EnvironmentConfig, settings: Settings, key: str | None) -> None:
+    await run(config, settings, key, tasks.stop_on_signals())
+
+
+def api_key(environ: Mapping[str, str]) -> str | None:
+    """The gateway's key, None where it asks for none. ConfigError names the variable, never the value."""
+    if fault := placeholders.variable_fault(environ, names.ENV_GATEWAY_API_KEY):
+        raise ConfigError(f"{fault}: put the gateway's key into the Secret of policyServing.gateway.apiKeySecretRef")
+    return environ.get(names.ENV_GATEWAY_API_KEY, "").strip() or None
 
 
 def main() -> int:
@@ -46,12 +54,12 @@ def main() -> int:
         logs.configure(names.ENVIRONMENT, config.training)
         if config.kind != "simulatedUser":
             raise ConfigError(f"environmentHosting.kind {config.kind!r} is not in this image; it has simulatedUser")
-        settings = Settings.read(os.environ)
+        settings, key = Settings.read(os.environ), api_key(os.environ)
     except (ConfigError, SettingsError) as error:
         logs.configure(names.ENVIRONMENT)
         _log.error("the environment does not start: %s", error)
         return 2
-    asyncio.run(_main(config, settings))
+    asyncio.run(_main(config, settings, key))
     return 0
 
 

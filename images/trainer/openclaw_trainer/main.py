@@ -27,7 +27,7 @@ from pathlib import Path
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from openclaw_core import kube, logs, names, tasks
+from openclaw_core import kube, logs, names, placeholders, tasks
 from openclaw_core.base_model import ModelMissingError
 from openclaw_core.config.components import ConfigError, TrainerConfig
 from openclaw_core.config.policy_training import PolicyTraining
@@ -55,6 +55,7 @@ def main() -> None:
     disable_progress_bar()
     training = config.policy_training
     refuse_unsupported(training)
+    refuse_placeholders(os.environ)
     if config.logging.tensorboard or config.logging.wandb is not None:
         log.warning("logging.tensorboard and logging.wandb have no effect yet: read /metrics and /state")
     if training.procs_per_node * training.nodes > 1 and "RANK" not in os.environ:
@@ -67,15 +68,32 @@ def main() -> None:
             state_server.serve_follower(_port())
         follow(load(config, _weights_dir(), world), world)
         return
-    token = os.environ.get(names.ENV_GATEWAY_TOKEN)
-    if not token:
-        raise ConfigError(f"environment variable {names.ENV_GATEWAY_TOKEN} is empty: the gateway would refuse us")
+    token = gateway_token(os.environ)
     try:
         asyncio.run(run(config, token, world))
     except EXPECTED as error:
         # The container's last words, which the operator shows: one line instead of a traceback.
         log.error("the trainer ends: %s", error)
         raise SystemExit(1) from None
+
+
+def refuse_placeholders(environ: Mapping[str, str]) -> None:
+    """ConfigError for a user's secret that is there and cannot be meant; names the variable, never the value."""
+    fields = {
+        names.ENV_HF_TOKEN: "model.huggingFace.tokenSecretRef",
+        names.ENV_WANDB_API_KEY: "logging.wandb.apiKeySecretRef",
+    }
+    for variable, field in fields.items():
+        if fault := placeholders.variable_fault(environ, variable):
+            raise ConfigError(f"{fault}: put the real one into the Secret of {field}")
+
+
+def gateway_token(environ: Mapping[str, str]) -> str:
+    """Bearer token of the gateway's internal port."""
+    token = environ.get(names.ENV_GATEWAY_TOKEN, "").strip()
+    if not token:
+        raise ConfigError(f"environment variable {names.ENV_GATEWAY_TOKEN} is empty: the gateway would refuse us")
+    return token
 
 
 def refuse_unsupported(training: PolicyTraining) -> None:

@@ -35,6 +35,19 @@ def _config(training: PolicyTraining, path: str = "base", url: str = "http://gat
     )
 
 
+@pytest.mark.parametrize("variable", ["HF_TOKEN", "WANDB_API_KEY"])
+@pytest.mark.parametrize("value", ["", "changeme"])
+def test_secret_that_cannot_be_meant_is_refused_by_name(variable: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"{variable} is .*SecretRef"):
+        main.refuse_placeholders({variable: value})
+    main.refuse_placeholders({})
+
+
+def test_token_of_the_gateway_is_needed() -> None:
+    with pytest.raises(ConfigError, match="OPENCLAW_GATEWAY_TOKEN is empty"):
+        main.gateway_token({})
+
+
 @pytest.mark.parametrize(
     ("change", "key"),
     [
