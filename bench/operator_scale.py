@@ -4,8 +4,10 @@
          └── watches Deployments and trainings: when were all children there, when was each Running?
     kwok: nodes and pods on paper, so that 4 pods a training cost next to nothing
 
-`settled_per_s` depends on the controller manager's own rate (--controller-qps, shown beside it). Idle figures are taken
-once everything is settled. Everything shares this machine's cores, the operator with what serves it.
+`cpu_s_per_training` is what each program used until the last training had all its children, the cluster's controllers
+included: on a machine with too few cores for all of them it says what each would need. `settled_per_s` depends on the
+controller manager's own rate (--controller-qps, shown beside it). Idle figures are taken once everything is settled.
+Everything shares this machine's cores, the operator with what serves it.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,8 @@ from tests.cluster.own_operator import OwnOperator
 NAMESPACE, NODES = "scale", 4
 COMPONENTS = 4
 _AT_ONCE = 16
+SETTLED_SEC = 20.0
+"""From the last training that came to run until idleness is measured: the last events are still on their way."""
 Object = dict[str, Any]
 
 
@@ -59,12 +64,15 @@ async def _measured(plane: bare.Bare, options: argparse.Namespace) -> Object:
         operator.start()
         try:
             await asyncio.to_thread(operator.until_leading)
-            seen = await _filled(kube, options)
-            await asyncio.sleep(20)
+            before = _all_cpu(plane, operator)
+            seen = await _filled(kube, options, lambda: _all_cpu(plane, operator))
+            spent = {name: seconds - before[name] for name, seconds in seen.cpu.items()}
+            await asyncio.sleep(SETTLED_SEC)
             idle = await _idle(operator, options.idle_sec)
         finally:
             operator.kill()
-    return _figures(options, seen) | idle
+    per = {name: round(seconds / max(1, len(seen.created)), 3) for name, seconds in spent.items()}
+    return _figures(options, seen) | {"cpu_s_per_training": per, "load_1min": round(os.getloadavg()[0], 1)} | idle
 
 
 async def _prepare(kube: Kube) -> None:
@@ -98,6 +106,8 @@ class Seen:
         self.created: dict[str, float] = {}
         self.children: dict[str, float] = {}
         self.settled: dict[str, float] = {}
+        self.cpu: dict[str, float] = {}
+        """CPU seconds by program, when the last training had all its children."""
         self._deployments: dict[str, set[str]] = {}
 
     def deployment(self, item: Object) -> None:
@@ -112,8 +122,8 @@ class Seen:
             self.settled.setdefault(item["metadata"]["name"], time.monotonic())
 
 
-async def _filled(kube: Kube, options: argparse.Namespace) -> Seen:
-    """Create them all and wait until they have settled."""
+async def _filled(kube: Kube, options: argparse.Namespace, cpu: Callable[[], dict[str, float]]) -> Seen:
+    """Create them all and wait until they have settled. `cpu`: what everybody has used so far."""
     seen, gate = Seen(), asyncio.Semaphore(_AT_ONCE)
 
     async def create(number: int) -> None:
@@ -130,6 +140,8 @@ async def _filled(kube: Kube, options: argparse.Namespace) -> Seen:
     deadline = time.monotonic() + options.limit_sec
     while len(seen.settled) < options.trainings and time.monotonic() < deadline:
         await asyncio.sleep(1)
+        if not seen.cpu and len(seen.children) == options.trainings:
+            seen.cpu = cpu()
         sys.stderr.write(f"\rchildren {len(seen.children)} settled {len(seen.settled)} of {options.trainings} ")
     for watch in watches:
         watch.cancel()
@@ -183,6 +195,13 @@ def _figures(options: argparse.Namespace, seen: Seen) -> Object:
 
 def _rate(times: dict[str, float], began: float) -> float:
     return round(len(times) / (max(times.values()) - began), 2) if times else 0.0
+
+
+def _all_cpu(plane: bare.Bare, operator: OwnOperator) -> dict[str, float]:
+    """CPU seconds so far of the operator, and of each program that serves it."""
+    running = {"operator": operator.process, **plane.running}
+    found = {name: _cpu_seconds(process.pid) for name, process in running.items() if process is not None}
+    return found | {"bench": time.process_time()}
 
 
 def _cpu_seconds(pid: int) -> float:

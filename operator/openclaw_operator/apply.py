@@ -5,16 +5,15 @@ sends nothing. An object of that name which is not ours is never taken over: it 
 """
 
 import asyncio
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from openclaw_core import names
-from openclaw_core.kube import Kube, KubeError, NotFoundError
+from openclaw_core.kube import ConflictError, Kube, KubeError, NotFoundError
 from openclaw_operator import kinds
+from openclaw_operator.live import digest, fingerprint, kept, newer
 from openclaw_operator.observe import ChildKey
 
 Object = dict[str, Any]
@@ -22,6 +21,8 @@ Object = dict[str, Any]
 
 _LATE = {"RoleBinding": 1} | dict.fromkeys(kinds.WORKLOADS, 2)
 _INVALID = 422
+_NO_VERSION = "1"
+"""etcd's revision before its first write, so the resourceVersion of nothing."""
 _UNTYPED = "failed to create typed patch object"
 """How the API server begins its answer to an apply with a field that does not exist, or with one key twice."""
 
@@ -40,6 +41,14 @@ class Memory:
     """Per training: hash of what was applied, and of the live object right after."""
 
     applied: dict[ChildKey, tuple[str, str]] = field(default_factory=dict)
+    hashed: dict[ChildKey, tuple[Object, str]] = field(default_factory=dict)
+    """Manifests that were hashed before, with their hash: most passes plan the very same ones again."""
+
+    def digest(self, key: ChildKey, child: Object) -> str:
+        known = self.hashed.get(key)
+        if known is None or known[0] is not child:
+            known = self.hashed[key] = (child, digest(child))
+        return known[1]
 
 
 class Applier:
@@ -74,20 +83,31 @@ class Applier:
 
     async def _apply_one(self, child: Object, live: dict[ChildKey, Object], memory: Memory) -> Fault | None:
         key = (child["kind"], child["metadata"]["name"])
-        wanted, found = digest(child), live.get(key)
+        wanted, found = memory.digest(key, child), live.get(key)
         if found is not None and memory.applied.get(key) == (wanted, fingerprint(child["kind"], found)):
             return None
         try:
-            await self._refuse_foreign(child, found)
-            reply = await self._send(child)
+            reply = await self._send(child) if found is not None else await self._make(child)
         except KubeError as error:
             if _passes(error):
                 raise
             component = (child["metadata"].get("labels") or {}).get(names.LABEL_COMPONENT)
             return Fault(key, f"{key[0]} {key[1]}: {error.message or error.reason}", component)
-        live[key] = reply
-        memory.applied[key] = (wanted, fingerprint(child["kind"], reply))
+        made = kept(child["kind"], reply)
+        if key not in live or newer(made, live[key]):  # a watch may have told of something later meanwhile
+            live[key] = made
+        memory.applied[key] = (wanted, fingerprint(child["kind"], made))
         return None
+
+    async def _make(self, child: Object) -> Object:
+        """Apply a child that is not known to exist, in one request: a version no object has lets the apply create it
+        and touch none that is there. If one is there it must be this training's, seen by no watch yet."""
+        fresh = {**child, "metadata": {**child["metadata"], "resourceVersion": _NO_VERSION}}
+        try:
+            return await self._send(fresh)
+        except ConflictError:
+            await self._refuse_foreign(child)
+        return await self._send(child)
 
     async def _send(self, child: Object) -> Object:
         path = kinds.BY_NAME[child["kind"]].path(child["metadata"]["namespace"], child["metadata"]["name"])
@@ -101,10 +121,8 @@ class Applier:
         await self._kube.merge_patch(path, {"spec": child["spec"]}, field_manager=names.FIELD_MANAGER)
         return await self._kube.apply(path, child, field_manager=names.FIELD_MANAGER)
 
-    async def _refuse_foreign(self, child: Object, found: Object | None) -> None:
-        """Raises KubeError 409 when an object of that name exists without our labels."""
-        if found is not None:
-            return
+    async def _refuse_foreign(self, child: Object) -> None:
+        """Raises KubeError 409 when an object of that name exists that this training does not own."""
         path = kinds.BY_NAME[child["kind"]].path(child["metadata"]["namespace"], child["metadata"]["name"])
         try:
             existing = await self._kube.get(path, metadata_only=True)
@@ -119,19 +137,3 @@ class Applier:
 def _passes(error: KubeError) -> bool:
     """Whether trying again may help. A manifest the schema does not know gets a 500 all the same."""
     return (error.status >= 500 or error.status == 429) and _UNTYPED not in error.message
-
-
-def digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def fingerprint(kind: str, live: Object) -> str:
-    """Hash of what an apply could put back. Status is nobody's drift; annotations of a child are all foreign."""
-    metadata = live["metadata"]
-    kept: Object = {key: metadata.get(key) for key in ("uid", "labels", "ownerReferences")}
-    if kind in kinds.CONTENT_OF_OTHERS:
-        kept["hold"] = (metadata.get("annotations") or {}).get(names.ANNOTATION_HOLD)
-    else:
-        outside = ("metadata", "status", "kind", "apiVersion")
-        kept["content"] = {key: value for key, value in live.items() if key not in outside}
-    return digest(kept)

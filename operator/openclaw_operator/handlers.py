@@ -1,4 +1,4 @@
-"""The kopf edge: watch events in, keys out. Nothing else happens here.
+"""The kopf edge: watch events in, and on to whoever keeps them. Nothing else happens here.
 
 Only `on.event` handlers: kopf then needs no finalizer, no annotation and no patch of its own (a test asserts that no
 training ever carries one), and no event of an object waits behind its handler.
@@ -16,34 +16,47 @@ from openclaw_operator import kinds
 from openclaw_operator.kinds import Kind
 from openclaw_operator.training import Key
 
-Enqueue = Callable[[Key, str], None]
-"""Told which training to look at, and of which kind (plural) something changed."""
-Heard = Callable[[Key, str, bool], None]
-"""Told of each event of a training: key, resourceVersion, whether it was deleted."""
+Told = Callable[[Key, str, str | None, Mapping[str, Any]], None]
+"""Told of each event: which training, kind, type (None: of the first list), object."""
 
 
-def registry(enqueue: Enqueue, heard: Heard, children: Iterable[Kind]) -> kopf.OperatorRegistry:
+def registry(told: Told, children: Iterable[Kind]) -> kopf.OperatorRegistry:
     """Handlers for the training and every kind of child."""
     found = kopf.OperatorRegistry()
 
-    async def on_training(
-        *, namespace: str | None, name: str, type: str | None, meta: Mapping[str, Any], **_: Any
-    ) -> None:
-        key = Key(namespace or "", name)
-        heard(key, str(meta.get("resourceVersion") or ""), type == "DELETED")
-        enqueue(key, names.PLURAL)
+    async def on_training(*, namespace: str | None, name: str, event: Mapping[str, Any], **_: Any) -> None:
+        told(Key(namespace or "", name), names.KIND, event["type"], event["object"])
 
-    async def on_child(*, namespace: str | None, labels: Mapping[str, str], resource: kopf.Resource, **_: Any) -> None:
-        training = labels.get(names.LABEL_TRAINING)
-        if training:
-            enqueue(Key(namespace or "", training), resource.plural)
+    def on_child(kind: str) -> Callable[..., Any]:
+        async def on_event(
+            *, namespace: str | None, labels: Mapping[str, str], event: Mapping[str, Any], **_: Any
+        ) -> None:
+            training = labels.get(names.LABEL_TRAINING)
+            if training:
+                told(Key(namespace or "", training), kind, event["type"], event["object"])
+
+        return on_event
 
     kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=found, id="training")(on_training)
     for kind in children:
         group, _, version = kind.api_version.rpartition("/")
-        kopf.on.event(group, version, kind.plural, registry=found, id=kind.plural)(on_child)
+        kopf.on.event(group, version, kind.plural, registry=found, id=kind.plural)(on_child(kind.kind))
     kopf.on.login(registry=found)(_login)
     return found
+
+
+class _NoDiffBase(kopf.DiffBaseStorage):
+    """No record of an object as last handled: event handlers need none, and to build one copies every object twice."""
+
+    def build(self, *, body: kopf.Body, extra_fields: Any = None) -> Any:
+        del body, extra_fields
+        return {}
+
+    def fetch(self, *, body: kopf.Body) -> None:
+        del body
+
+    def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: Any) -> None:
+        del body, patch, essence
 
 
 def settings(children: Iterable[Kind]) -> kopf.OperatorSettings:
@@ -59,6 +72,8 @@ def settings(children: Iterable[Kind]) -> kopf.OperatorSettings:
     chosen.networking.connect_timeout = 10
     chosen.execution.default_backoff = 15
     chosen.process.ultimate_exiting_timeout = 10
+    chosen.persistence.diffbase_storage = _NoDiffBase()
+    chosen.queueing.idle_timeout = 1  # of the task each object gets for its events
     for kind in children:
         group, _, version = kind.api_version.rpartition("/")
         chosen.watching.label_selectors[group, version, kind.plural] = names.LABEL_TRAINING
@@ -66,8 +81,7 @@ def settings(children: Iterable[Kind]) -> kopf.OperatorSettings:
 
 
 async def watch(
-    enqueue: Enqueue,
-    heard: Heard,
+    told: Told,
     namespaces: Iterable[str],
     spawned: Callable[[], None],
     applied: Sequence[Kind] = kinds.APPLIED,
@@ -80,7 +94,7 @@ async def watch(
     chosen, children = list(namespaces), (*applied, kinds.POD)
     existing = asyncio.all_tasks()
     operator_tasks = await kopf.spawn_tasks(
-        registry=registry(enqueue, heard, children),
+        registry=registry(told, children),
         settings=settings(children),
         namespaces=chosen,
         clusterwide=not chosen,

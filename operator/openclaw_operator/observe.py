@@ -1,11 +1,10 @@
-"""What the API server holds of one training: its own object, its children and its pods, read afresh each time.
+"""What the API server holds of one training: its own object, its children and its pods.
 
-Lists are narrowed by label on the server. Kinds of which no watch event came since the last look keep what that look
-saw, so a pod's start costs two lists and not one of every kind; a resync, a failure and a new leader look at all.
+Usually known from the watches (`index`), else listed, narrowed by label on the server.
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +25,7 @@ class Observation:
 
     body: Object
     children: dict[ChildKey, Object]
-    """As last seen or applied."""
+    """What is kept of each (`live.kept`), as last seen or applied."""
     pods: tuple[Object, ...]
 
     def pods_of(self, component: str) -> list[Object]:
@@ -46,36 +45,23 @@ def is_live(pod: Object) -> bool:
     return not ended and "deletionTimestamp" not in pod["metadata"]
 
 
-async def observe(
-    kube: Kube,
-    key: Key,
-    applied: Sequence[Kind] = kinds.APPLIED,
-    *,
-    known: Observation | None = None,
-    changed: Collection[str] | None = None,
-) -> Observation | None:
-    """None when the training is gone or being deleted. `applied`: kinds of children this cluster can have.
+@dataclass(frozen=True)
+class Listed:
+    """A whole look: the training's own object, and by kind all that carries its label."""
 
-    With `known` only kinds in `changed` (plural names) are listed, the rest is taken from it; `changed` None = all.
-    """
+    body: Object
+    items: Mapping[str, Sequence[Object]]
+
+
+async def listed(kube: Kube, key: Key, applied: Sequence[Kind] = kinds.APPLIED) -> Listed | None:
+    """Read everything; None when the training is gone. `applied`: kinds of children this cluster can have."""
     try:
         body = await kube.get(kinds.TRAINING.path(key.namespace, key.name))
     except NotFoundError:
         return None
-    if "deletionTimestamp" in body["metadata"]:
-        return None
-    if known is None or known.body["metadata"]["uid"] != body["metadata"]["uid"]:
-        known, changed = None, None
-    listed = [kind for kind in (*applied, kinds.POD) if changed is None or kind.plural in changed]
-    chosen = f"{names.LABEL_TRAINING}={key.name}"
-    lists = await asyncio.gather(*(kube.list(kind.collection(key.namespace), label_selector=chosen) for kind in listed))
-    found = {kind.kind: answer["items"] for kind, answer in zip(listed, lists, strict=True)}
-    children = {item: value for item, value in (known.children if known else {}).items() if item[0] not in found}
-    for kind, items in found.items():
-        if kind != kinds.POD.kind:
-            children |= {(kind, item["metadata"]["name"]): item for item in items}
-    pods = tuple(found[kinds.POD.kind]) if kinds.POD.kind in found else known.pods if known else ()
-    return Observation(body, children, pods)
+    chosen, wanted = f"{names.LABEL_TRAINING}={key.name}", (*applied, kinds.POD)
+    lists = await asyncio.gather(*(kube.list(kind.collection(key.namespace), label_selector=chosen) for kind in wanted))
+    return Listed(body, {kind.kind: answer["items"] for kind, answer in zip(wanted, lists, strict=True)})
 
 
 def _label(item: Object, label: str) -> str | None:

@@ -1,8 +1,9 @@
 """What happens by the clock: Secrets every 15 s, telemetry every 10 s, a full pass over everything every 10 minutes,
 and the end of an admin's hold.
 
-Each training has its own phase (jitter), so a thousand of them spread evenly. Ticks once a second; every look is
-bounded by its own timeouts, and a training is looked at by one task at a time.
+Each training has its own phase (jitter), so a thousand of them spread evenly, and what costs requests has a bound for
+all of them together. Ticks once a second; every look is bounded by its own timeouts, and a training is looked at by one
+task at a time.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum, auto
 
 import aiohttp
 
@@ -23,7 +25,22 @@ from openclaw_operator.training import Key
 
 log = logging.getLogger(__name__)
 RESYNC_EVERY_SEC = 600.0
+RESYNCS_PER_SEC = 0.5
+"""Of all trainings together: a look at everything is a dozen lists."""
+POLLS_PER_SEC = 20.0
+"""Of all trainings together: from 200 of them on, each is asked less often than every 10 s."""
 _TICK_SEC = 1.0
+
+
+class Change(Enum):
+    """What a pass is asked for."""
+
+    NUMBERS = auto()
+    """Only what is reported: nothing of the training or its children changed."""
+    KNOWN = auto()
+    """The plan may have changed, the objects did not."""
+    UNKNOWN = auto()
+    """Anything may have changed: list all."""
 
 
 @dataclass
@@ -36,10 +53,10 @@ class _Due:
 
 
 class Periodic:
-    """Runs over all known trainings. `changed(key, afresh)` asks for a pass."""
+    """Runs over all known trainings. `changed(key, what)` asks for a pass."""
 
     def __init__(
-        self, reconciler: Reconciler, session: aiohttp.ClientSession, changed: Callable[[Key, bool], None]
+        self, reconciler: Reconciler, session: aiohttp.ClientSession, changed: Callable[[Key, "Change"], None]
     ) -> None:
         self._reconciler, self._session, self._changed = reconciler, session, changed
         self._due: dict[str, _Due] = {}
@@ -62,8 +79,8 @@ class Periodic:
             due = self._due.setdefault(uid, _first(now))
             self._look_at_hold(state, due)
             if now >= due.resync:
-                due.resync = now + _spread(RESYNC_EVERY_SEC)
-                self._changed(state.key, True)
+                due.resync = now + _spread(max(RESYNC_EVERY_SEC, len(states) / RESYNCS_PER_SEC))
+                self._changed(state.key, Change.UNKNOWN)
             if not due.busy and now >= min(due.secrets, due.telemetry):
                 due.busy = True
                 tasks.create_task(self._look(state, due, now))
@@ -73,12 +90,12 @@ class Periodic:
         hold = state.training.spec.policy_serving.hold if state.training is not None else None
         seen, due.hold = due.hold, holds.state(hold, datetime.now(UTC))
         if seen != due.hold:
-            self._changed(state.key, True)
+            self._changed(state.key, Change.KNOWN)
 
     async def _look(self, state: State, due: _Due, now: float) -> None:
         try:
             if now >= due.telemetry:
-                due.telemetry = now + _spread(telemetry.POLL_EVERY_SEC, least=telemetry.POLL_EVERY_SEC)
+                due.telemetry = now + self._poll_every()
                 await self._poll(state)
             if now >= due.secrets:
                 due.secrets = now + _spread(CHECK_EVERY_SEC)
@@ -92,13 +109,18 @@ class Periodic:
         answered = await telemetry.poll(self._session, state.sources, state.telemetry)
         if answered != state.telemetry:
             state.telemetry = answered
-            self._changed(state.key, False)
+            self._changed(state.key, Change.NUMBERS)
+
+    def _poll_every(self) -> float:
+        """Seconds to a training's next poll: at least 10, and so many that all of them stay within the rate."""
+        least = max(telemetry.POLL_EVERY_SEC, len(self._due) / POLLS_PER_SEC)
+        return _spread(least, least=least)
 
     async def _check(self, state: State) -> None:
         if state.training is None:
             return
         if (state.resolved_needs and await self._reconciler.resolve(state, state.training)) or state.claim_problems:
-            self._changed(state.key, True)
+            self._changed(state.key, Change.KNOWN)
 
 
 def _first(now: float) -> _Due:

@@ -15,6 +15,7 @@ from openclaw_operator.builders import disruption, leases, network, ranks, rbac,
 from openclaw_operator.builders.components import BUILDERS
 from openclaw_operator.builders.workload import Context, Workload, config_map, deployment
 from openclaw_operator.images import Images
+from openclaw_operator.live import autoscaled
 from openclaw_operator.pods import is_current
 from openclaw_operator.training import Training
 
@@ -107,7 +108,7 @@ def live_workload(found: Mapping[tuple[str, str], Object], component: str, wante
 
 def scaled_elsewhere(deployments: Mapping[str, Object]) -> frozenset[str]:
     """Components whose Deployment's `replicas` an autoscaler wrote last, through the scale subresource."""
-    return frozenset(component for component, found in deployments.items() if _autoscaled(found))
+    return frozenset(component for component, found in deployments.items() if autoscaled(found))
 
 
 def outdated(wanted: Plan, pods: Mapping[str, Sequence[Object]]) -> frozenset[str]:
@@ -138,12 +139,3 @@ def component_of(item: Object) -> str | None:
 
 def _owned_by(item: Object, uid: str) -> bool:
     return any(reference["uid"] == uid for reference in item["metadata"].get("ownerReferences") or [])
-
-
-def _autoscaled(found: Object) -> bool:
-    return any(
-        entry.get("subresource") == "scale"
-        and entry.get("manager") == "kube-controller-manager"
-        and "f:replicas" in entry.get("fieldsV1", {}).get("f:spec", {})
-        for entry in found["metadata"].get("managedFields") or []
-    )

@@ -1,8 +1,8 @@
-"""One pass over one training: observe → plan → apply → report → return. Never waits for the world.
+"""One pass over one training: look → plan → apply → report → return. Never waits for the world.
 
 What outlives a pass (the weight sync, the telemetry, the memory of what was applied) is kept per uid, because a name
-can be used again by a new training. A pass that only has new telemetry or a new sync view to report uses the last
-observation; whatever a watch, a resync or a failure announces is observed afresh.
+can be used again by a new training. A pass looks at what the watches told (`index`); only in doubt does it ask. One
+that only has new telemetry or a new sync view to report plans nothing.
 """
 
 import asyncio
@@ -25,10 +25,12 @@ from openclaw_operator.builders.storage import existing_claims
 from openclaw_operator.builders.workload import Context
 from openclaw_operator.events import Recorder
 from openclaw_operator.images import Images
+from openclaw_operator.index import Index
+from openclaw_operator.live import without_managers
 from openclaw_operator.needs import secret_needs
-from openclaw_operator.observe import Observation, observe
+from openclaw_operator.observe import Observation, listed
 from openclaw_operator.plan import Plan, live_workload, outdated, plan, scaled_elsewhere, unwanted
-from openclaw_operator.report import Reporter, dump
+from openclaw_operator.report import Reporter
 from openclaw_operator.secrets import Resolution, Secrets
 from openclaw_operator.telemetry import Sources, Telemetry
 from openclaw_operator.training import InvalidSpecError, Key, Training, managed_elsewhere, parse
@@ -58,8 +60,25 @@ class State:
     sync: SyncLoop | None = None
     sync_task: "asyncio.Task[None] | None" = None
 
+    said: tuple[object, ...] | None = None
+    """What `training` was parsed from."""
+    last: tuple[Context, frozenset[str], Plan] | None = None
+    """What was planned last, and from what: the plan is a function of it, and half of a pass."""
+
     def blocked(self) -> bool:
         return bool(self.claim_problems) or bool(self.resolution and self.resolution.problems)
+
+    def parsed(self, body: Object) -> Training:
+        """The training of `body`; the one it was before where it says the same."""
+        said = _said(body)
+        if self.training is None or self.said != said:
+            self.training, self.said = parse(body), said
+        return self.training
+
+    def planned(self, context: Context, blocked: frozenset[str]) -> Plan:
+        if self.last is None or self.last[:2] != (context, blocked):
+            self.last = (context, blocked, plan(context, blocked))
+        return self.last[2]
 
 
 class Reconciler:
@@ -87,27 +106,41 @@ class Reconciler:
         self.applier = Applier(kube)
         self.reporter = Reporter(kube, self._recorder)
         self.states: dict[Key, State] = {}
-        self._changed: dict[Key, set[str]] = {}
-        """Kinds (plural) of which something changed since the last look; a key that is absent is looked at whole."""
+        self.index = Index()
+        self._passed: set[Key] = set()
+        """Trainings of which nothing changed since their last whole pass."""
+        self._applying: set[Key] = set()
 
-    def invalidate(self, key: Key, plural: str | None = None) -> None:
-        """Something of this training changed in the API server: the next pass looks at that kind, or (None) at all."""
-        if plural is None:
-            self._changed.pop(key, None)
-        elif key in self._changed:
-            self._changed[key].add(plural)
+    def told(self, key: Key, kind: str, event: str | None, body: Object) -> bool:
+        """One event of a watch; True when it is a reason for a pass."""
+        if not self.index.told(key, kind, event, body):
+            return False
+        if event == "DELETED" and key in self._applying:
+            # The answer to an apply that came before this deletion may still be on its way, and bring the child back
+            # into the index.
+            self.index.doubt(key)
+        self._passed.discard(key)
+        return True
+
+    def invalidate(self, key: Key, *, doubt: bool = True) -> None:
+        """The next pass is a whole one; in doubt it lists everything."""
+        self._passed.discard(key)
+        if doubt:
+            self.index.doubt(key)
 
     async def reconcile(self, key: Key) -> None:
         """One pass. Raises what the API server's failures raise; the queue backs off."""
         state = self.states.get(key)
-        changed = self._changed.get(key)
-        if state is None or state.seen is None or changed is None or changed:
-            self._changed[key] = set()
+        if state is None or state.seen is None or key not in self._passed:
+            self._passed.add(key)
+            self._applying.add(key)
             try:
-                state = await self._full_pass(key, changed)
+                state = await self._full_pass(key)
             except BaseException:
                 self.invalidate(key)
                 raise
+            finally:
+                self._applying.discard(key)
         if state is None:
             return
         try:
@@ -117,21 +150,20 @@ class Reconciler:
             self.invalidate(key)
             self._enqueue(key)
 
-    async def _full_pass(self, key: Key, changed: set[str] | None) -> State | None:
-        before = self.states.get(key)
-        known = before.seen if before is not None else None
-        seen = await observe(self._kube, key, self._kinds, known=known, changed=changed)
-        if seen is None or managed_elsewhere(seen.body):
+    async def _full_pass(self, key: Key) -> State | None:
+        seen = self.index.look(key) or await self._listed(key)
+        if seen is None or "deletionTimestamp" in seen.body["metadata"] or managed_elsewhere(seen.body):
             self.forget(key)
             return None
         state = self._state(key, seen)
-        state.seen = seen
         try:
-            state.training = training = parse(seen.body)
+            training = state.parsed(seen.body)
         except InvalidSpecError as error:
             state.training, state.plan = None, None
+            state.seen = seen
             await self._report_invalid(state, str(error))
             return None
+        state.seen = seen
         await self.resolve(state, training)
         state.claim_problems = await self._claim_problems(training)
         state.tokens = state.tokens if state.tokens.agent else await tokens.ensure(self._kube, training)
@@ -139,6 +171,11 @@ class Reconciler:
         self._sync(state, training).update(training, facts.world(training, seen), state.tokens)
         state.sources = facts.sources(seen, state.tokens.gateway)
         return state
+
+    async def _listed(self, key: Key) -> Observation | None:
+        news = self.index.news(key)
+        found = await listed(self._kube, key, self._kinds)
+        return self.index.listed(key, found, news) if found is not None else None
 
     async def resolve(self, state: State, training: Training) -> bool:
         """Look at the training's Secrets now; True when the verdict changed."""
@@ -151,7 +188,7 @@ class Reconciler:
     def forget(self, key: Key) -> None:
         """The training is gone; the garbage collector removes its children."""
         state = self.states.pop(key, None)
-        self.invalidate(key)
+        self.invalidate(key, doubt=False)
         if state is not None and state.sync_task is not None:
             state.sync_task.cancel()
 
@@ -160,7 +197,7 @@ class Reconciler:
         known = self.states.get(key)
         if known is None or known.uid != uid:
             self.forget(key)
-            self._changed[key] = set()
+            self._passed.add(key)
             self.states[key] = State(key, uid)
         return self.states[key]
 
@@ -178,7 +215,7 @@ class Reconciler:
             hold=holds.enforced(training.spec.policy_serving.hold, datetime.now(UTC)),
         )
         blocked = self._blocked(state, training, resolution)
-        wanted = plan(context, blocked)
+        wanted = state.planned(context, blocked)
         gone_first = outdated(wanted, {component: seen.all_pods_of(component) for component in names.COMPONENTS})
         state.plan = wanted = plan(replace(context, outdated=gone_first), blocked) if gone_first else wanted
         state.faults = await self.applier.apply(wanted.children, seen.children, state.memory)
@@ -256,13 +293,38 @@ class Reconciler:
 
     async def _write(self, state: State, seen: Observation, status: TrainingStatus, mirror: str | None) -> None:
         previous = facts.previous_status(seen.body)
-        live = seen.body.get("status") or {}
-        if await self.reporter.status(state.key, state.uid, live, status):
-            seen.body["status"] = dump(status)
+        written = await self.reporter.status(state.key, state.uid, seen.body.get("status") or {}, status)
+        if written is not None:
+            self._wrote(state, written)
             await self.reporter.events(state.key, state.uid, statuses.events(previous, status))
-        await self.reporter.annotation(state.key, state.uid, seen.body["metadata"], mirror)
-        if mirror is not None:
-            seen.body["metadata"].setdefault("annotations", {})[names.ANNOTATION_WEIGHT_SYNC] = mirror
+        written = await self.reporter.annotation(state.key, state.uid, seen.body["metadata"], mirror)
+        if written is not None:
+            self._wrote(state, written)
+
+    def _wrote(self, state: State, written: Object) -> None:
+        """Our own write's answer is the latest look, and may hold an edit that no watch has told of yet."""
+        self.index.told(state.key, names.KIND, "MODIFIED", written)
+        if state.seen is None:
+            return
+        if _asked(written) != _asked(state.seen.body):
+            self.invalidate(state.key, doubt=False)
+            self._enqueue(state.key)
+        state.seen = replace(state.seen, body=without_managers(written))
+
+
+def _said(body: Object) -> tuple[object, ...]:
+    """All that a Training is made of, next to its identity."""
+    metadata = body["metadata"]
+    return metadata.get("generation"), metadata.get("labels"), body.get("spec")
+
+
+def _asked(body: Object) -> tuple[object, ...]:
+    """What a user says in a training: a change of it is a reason for a whole pass."""
+    metadata = body["metadata"]
+    notes = {
+        key: value for key, value in (metadata.get("annotations") or {}).items() if key != names.ANNOTATION_WEIGHT_SYNC
+    }
+    return metadata.get("generation"), metadata.get("labels"), notes, metadata.get("deletionTimestamp")
 
 
 def _now() -> str:

@@ -38,26 +38,26 @@ class Reporter:
         self._kube, self._recorder = kube, recorder
         self.writes = 0
 
-    async def status(self, key: Key, uid: str, live: Mapping[str, Any], status: TrainingStatus) -> bool:
-        """Patch `status` to the given value; True when something was written. `live` is the status as read."""
+    async def status(self, key: Key, uid: str, live: Mapping[str, Any], status: TrainingStatus) -> Object | None:
+        """Patch `status` to the given value; the training as it is then, or None when nothing was to be written.
+        `live` is the status as read."""
         patch = merge_patch(live, dump(status))
         if not patch:
-            return False
+            return None
         self.writes += 1
         path = kinds.TRAINING.path(key.namespace, key.name, "status")
         body = {"metadata": {"uid": uid}, "status": patch}
-        await self._kube.merge_patch(path, body, field_manager=names.FIELD_MANAGER)
-        return True
+        return await self._kube.merge_patch(path, body, field_manager=names.FIELD_MANAGER)
 
-    async def annotation(self, key: Key, uid: str, live: Mapping[str, Any], value: str | None) -> None:
-        """Mirror the weight sync in the training's own annotation."""
+    async def annotation(self, key: Key, uid: str, live: Mapping[str, Any], value: str | None) -> Object | None:
+        """Mirror the weight sync in the training's own annotation; returns as `status` does."""
         notes = live.get("annotations") or {}
         if value is None or notes.get(names.ANNOTATION_WEIGHT_SYNC) == value:
-            return
+            return None
         self.writes += 1
         body = {"metadata": {"uid": uid, "annotations": {names.ANNOTATION_WEIGHT_SYNC: value}}}
         path = kinds.TRAINING.path(key.namespace, key.name)
-        await self._kube.merge_patch(path, body, field_manager=names.FIELD_MANAGER)
+        return await self._kube.merge_patch(path, body, field_manager=names.FIELD_MANAGER)
 
     async def events(self, key: Key, uid: str, events: list[Event]) -> None:
         for event in events:

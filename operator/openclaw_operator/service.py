@@ -1,7 +1,7 @@
 """The operator's process: election, then watching, working and looking, all at once.
 
-    leader ──leads──▶ kopf watches ──keys──▶ work queue ──▶ N workers ──▶ reconcile ──▶ weight-sync loops
-                                                ▲  ▲
+    leader ──leads──▶ kopf watches ──▶ index ──keys──▶ work queue ──▶ N workers ──▶ reconcile ──▶ weight-sync loops
+                                                          ▲  ▲
                            periodic (Secrets, telemetry, resync)        watchdog ──silent watch──▶ the process ends
 
 Every loop that ends takes the process down. A standby serves /healthz and /readyz and waits for the lead.
@@ -10,8 +10,9 @@ Every loop that ends takes the process down. A standby serves /healthz and /read
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
 from aiohttp import web
@@ -24,7 +25,7 @@ from openclaw_operator.facts import previous_status
 from openclaw_operator.images import Images
 from openclaw_operator.leader import Leader
 from openclaw_operator.metrics import Metrics
-from openclaw_operator.periodic import Periodic
+from openclaw_operator.periodic import Change, Periodic
 from openclaw_operator.queue import WorkQueue
 from openclaw_operator.reconcile import Reconciler, State
 from openclaw_operator.server import build_app
@@ -82,12 +83,13 @@ class _Work:
         self._queue: WorkQueue[Key] = WorkQueue()
         self._reconciler: Reconciler | None = None
         self._periodic: Periodic | None = None
+        self._watchdog: Watchdog | None = None
 
     async def run(self) -> None:
         self._metrics.leading.set(1)
         groups = await _has_groups(self._kube)
         applied = (*kinds.APPLIED, kinds.LEADER_WORKER_SET) if groups else kinds.APPLIED
-        watchdog = Watchdog(self._kube, self._options.namespaces)
+        self._watchdog = watchdog = Watchdog(self._kube, self._options.namespaces)
         # Kept shorter than any server keeps it: no connection may be closing just when a hold needs it.
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_SEC)
         async with aiohttp.ClientSession(connector=connector) as session, asyncio.TaskGroup() as group:
@@ -102,7 +104,7 @@ class _Work:
                 network=self._options.network,
             )
             self._periodic = Periodic(self._reconciler, session, self._changed)
-            watch = handlers.watch(self._seen, watchdog.heard, self._options.namespaces, self._spawned, applied)
+            watch = handlers.watch(self._told, self._options.namespaces, self._spawned, applied)
             group.create_task(_endless(watch, "kopf"))
             group.create_task(watchdog.run())
             group.create_task(self._periodic.run())
@@ -143,14 +145,16 @@ class _Work:
     def _spawned(self) -> None:
         tasks.set_on_signals(self._stop)
 
-    def _seen(self, key: Key, plural: str) -> None:
-        if self._reconciler is not None:
-            self._reconciler.invalidate(key, plural)
-        self._queue.add(key)
+    def _told(self, key: Key, kind: str, event: str | None, body: Mapping[str, Any]) -> None:
+        """One event of a watch."""
+        if self._watchdog is not None and kind == names.KIND:
+            self._watchdog.heard(key, str(body["metadata"].get("resourceVersion") or ""), event == "DELETED")
+        if self._reconciler is not None and self._reconciler.told(key, kind, event, dict(body)):
+            self._queue.add(key)
 
-    def _changed(self, key: Key, afresh: bool) -> None:
-        if afresh and self._reconciler is not None:
-            self._reconciler.invalidate(key)
+    def _changed(self, key: Key, change: Change) -> None:
+        if self._reconciler is not None and change is not Change.NUMBERS:
+            self._reconciler.invalidate(key, doubt=change is Change.UNKNOWN)
         self._queue.add(key)
 
     async def _worker(self, reconciler: Reconciler) -> None:

@@ -90,6 +90,7 @@ class MemoryKube(Kube):
         if path not in self.objects:
             if not apply:
                 raise NotFoundError(404, "NotFound", f"{path} not found")
+            # As the real one: a resourceVersion in an apply that creates is ignored, one in any other must fit.
             return copy.deepcopy(self.put(path, body))
         self._check_version(path, body)
         before = self.objects[path]

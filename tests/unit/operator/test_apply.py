@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 
 from openclaw_core.kube import KubeError, Object
-from openclaw_operator.apply import Applier, Memory, fingerprint
+from openclaw_operator.apply import Applier, Memory
+from openclaw_operator.live import fingerprint
 from tests.unit.operator.memory_kube import MemoryKube
 
 SERVICES = "/api/v1/namespaces/lab/services"

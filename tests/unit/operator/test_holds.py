@@ -13,10 +13,10 @@ from openclaw_core.config.policy_serving import Hold
 from openclaw_core.leases import SubmissionHold, parse_submission_hold, parse_weight_sync
 from openclaw_core.status import ConditionType
 from openclaw_operator import holds
-from openclaw_operator.apply import fingerprint
 from openclaw_operator.builders.leases import leases
 from openclaw_operator.holds import HoldState
-from openclaw_operator.periodic import Periodic
+from openclaw_operator.live import fingerprint
+from openclaw_operator.periodic import Change, Periodic
 from openclaw_operator.plan import plan
 from openclaw_operator.reconcile import Reconciler
 from openclaw_operator.status import Facts, compute, events
@@ -152,21 +152,21 @@ def test_what_others_write_on_the_lease_is_not_taken_for_drift_of_the_hold() -> 
 @pytest.mark.looptime
 async def test_end_of_a_hold_asks_for_a_pass_without_an_edit() -> None:
     kube = cluster(policyServing=serving(text(datetime.now(UTC) + timedelta(seconds=1))))
-    asked: list[tuple[Key, bool]] = []
+    asked: list[tuple[Key, Change]] = []
     async with reconciler(kube) as found, aiohttp.ClientSession() as session:
         await settle(found, passes=1)
         ticking = asyncio.create_task(_periodic(found, session, asked).run())
         await asyncio.sleep(2)
-        assert (KEY, True) in asked
+        assert (KEY, Change.KNOWN) in asked
         asked.clear()
         # The hold's end is told by the wall clock, which virtual time does not move.
         state = found.states[KEY]
         assert state.training is not None
         state.training = parse(body(policyServing=serving("2026-01-01T00:00:00Z")))
         await asyncio.sleep(2)
-        assert (KEY, True) in asked
+        assert (KEY, Change.KNOWN) in asked
         ticking.cancel()
 
 
-def _periodic(found: Reconciler, session: aiohttp.ClientSession, asked: list[tuple[Key, bool]]) -> Periodic:
+def _periodic(found: Reconciler, session: aiohttp.ClientSession, asked: list[tuple[Key, Change]]) -> Periodic:
     return Periodic(found, session, lambda key, afresh: asked.append((key, afresh)))

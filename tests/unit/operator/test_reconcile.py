@@ -2,7 +2,8 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
+import copy
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,7 +17,7 @@ from openclaw_operator.reconcile import Reconciler
 from openclaw_operator.telemetry import Telemetry
 from openclaw_operator.training import Key
 from tests.unit.operator.memory_kube import MemoryKube
-from tests.unit.operator.trainings import IMAGES, UID, body
+from tests.unit.operator.trainings import IMAGES, UID, body, pod
 
 KEY = Key("lab", "demo")
 TRAINING = "/apis/openclawrl.io/v1alpha1/namespaces/lab/openclawtrainings/demo"
@@ -32,9 +33,9 @@ def cluster(**spec: object) -> MemoryKube:
 
 
 @asynccontextmanager
-async def reconciler(kube: MemoryKube) -> AsyncIterator[Reconciler]:
+async def reconciler(kube: MemoryKube, enqueue: Callable[[Key], None] = lambda _: None) -> AsyncIterator[Reconciler]:
     async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
-        found = Reconciler(kube, session, IMAGES, identity="op", tasks=tasks, enqueue=lambda _: None)
+        found = Reconciler(kube, session, IMAGES, identity="op", tasks=tasks, enqueue=enqueue)
         yield found
         for key in list(found.states):
             found.forget(key)
@@ -276,21 +277,76 @@ def events(kube: MemoryKube) -> list[dict[str, object]]:
     return [item for path, item in kube.objects.items() if "/events/" in path]
 
 
+def tell(found: Reconciler, kube: MemoryKube, kind: str, path: str, event: str = "MODIFIED") -> None:
+    """What a watch would tell of an object as it is now."""
+    found.told(KEY, kind, event, copy.deepcopy(kube.objects[path]))
+
+
 @pytest.mark.looptime
-async def test_event_of_a_pod_lists_pods_and_nothing_else() -> None:
+async def test_what_the_watches_told_is_not_asked_for() -> None:
     kube = cluster()
     async with reconciler(kube) as found:
         await settle(found)
         asked = len(kube.requests)
-        found.invalidate(KEY, "pods")
+        path = "/api/v1/namespaces/lab/pods/demo-judge-0"
+        kube.put(path, pod("judge"))
+        tell(found, kube, "Pod", path, "ADDED")
         await found.reconcile(KEY)
-        lists = {path.rsplit("/", 1)[1] for method, path in kube.requests[asked:] if method == "GET"}
-        assert "pods" in lists
-        assert not {"deployments", "services", "roles"} & lists
-        kube.objects.pop("/api/v1/namespaces/lab/services/demo-judge")
-        found.invalidate(KEY, "services")
+        assert kube.objects[TRAINING]["status"]["judging"]["desired"] == 1
+        assert names.LABEL_COMPONENT in kube.objects[TRAINING]["status"]["serving"]["selector"]
+        assert [path for method, path in kube.requests[asked:] if method == "GET" and "/secrets/" not in path] == []
+
+
+@pytest.mark.looptime
+async def test_drift_that_a_watch_tells_of_is_put_back() -> None:
+    kube = cluster()
+    async with reconciler(kube) as found:
+        await settle(found)
+        path = f"{DEPLOYMENTS}/demo-judge"
+        kube.put(path, kube.objects[path] | {"spec": kube.objects[path]["spec"] | {"replicas": 7}})
+        tell(found, kube, "Deployment", path)
         await found.reconcile(KEY)
-        assert "/api/v1/namespaces/lab/services/demo-judge" in kube.objects
+        assert kube.objects[path]["spec"]["replicas"] == 1
+
+
+@pytest.mark.looptime
+async def test_child_whose_deletion_a_watch_tells_of_comes_back() -> None:
+    kube = cluster()
+    async with reconciler(kube) as found:
+        await settle(found)
+        path = "/api/v1/namespaces/lab/services/demo-judge"
+        gone = kube.objects.pop(path)
+        found.told(KEY, "Service", "DELETED", kube.put("/elsewhere", gone))
+        await found.reconcile(KEY)
+        assert path in kube.objects
+
+
+@pytest.mark.looptime
+async def test_echo_of_an_own_write_is_no_reason_for_a_pass() -> None:
+    kube = cluster()
+    async with reconciler(kube) as found:
+        await settle(found)
+        for kind, path in ((names.KIND, TRAINING), ("Deployment", f"{DEPLOYMENTS}/demo-judge")):
+            assert not found.told(KEY, kind, "MODIFIED", copy.deepcopy(kube.objects[path]))
+
+
+@pytest.mark.looptime
+async def test_edit_that_comes_between_look_and_status_is_not_lost() -> None:
+    kube = cluster()
+    asked: list[Key] = []
+    async with reconciler(kube, asked.append) as found:
+        await settle(found)
+        state = found.states[KEY]
+        state.telemetry = Telemetry(stats=Stats(served=1))
+        edited = kube.objects[TRAINING]
+        edited["spec"]["rewardJudging"] = {"replicas": 3}
+        edited["metadata"]["generation"] += 1
+        kube.put(TRAINING, edited)
+        asked.clear()
+        await found.reconcile(KEY)  # only new numbers to report, as far as it knows
+        assert asked == [KEY]
+        await found.reconcile(KEY)
+        assert kube.objects[f"{DEPLOYMENTS}/demo-judge"]["spec"]["replicas"] == 3
 
 
 @pytest.mark.looptime
@@ -300,7 +356,7 @@ async def test_failed_pass_looks_at_everything_again() -> None:
         await settle(found)
         del kube.objects["/api/v1/namespaces/lab/services/demo-judge"]
         kube.fail["/api/v1/namespaces/lab/pods"] = KubeError(503, "ServiceUnavailable", "gone")
-        found.invalidate(KEY, "pods")
+        found.invalidate(KEY)
         with pytest.raises(KubeError):
             await found.reconcile(KEY)
         kube.fail.clear()
