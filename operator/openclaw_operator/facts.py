@@ -6,7 +6,7 @@ from typing import Any
 from openclaw_core import leases, names
 from openclaw_core.config import components as configs
 from openclaw_core.status import ConditionType, TrainingStatus
-from openclaw_operator import status as statuses
+from openclaw_operator import conditions
 from openclaw_operator.apply import Fault
 from openclaw_operator.holds import HoldState
 from openclaw_operator.needs import wrong_api_key_env
@@ -30,19 +30,19 @@ def previous_status(body: Object) -> TrainingStatus:
         return TrainingStatus()
 
 
-def invalid_spec(message: str) -> statuses.Verdict:
-    return statuses.Verdict(ConditionType.CONFIG_VALID, "False", Reason.INVALID_SPEC, message)
+def invalid_spec(message: str) -> conditions.Verdict:
+    return conditions.Verdict(ConditionType.CONFIG_VALID, "False", Reason.INVALID_SPEC, message)
 
 
-def wrong_env(training: Training) -> statuses.Verdict | None:
+def wrong_env(training: Training) -> conditions.Verdict | None:
     """ConfigValid=False when the judge's key would be mounted over a variable the pod needs."""
     message = wrong_api_key_env(training.spec)
     if message is None:
         return None
-    return statuses.Verdict(ConditionType.CONFIG_VALID, "False", Reason.WRONG_API_KEY_ENV, message)
+    return conditions.Verdict(ConditionType.CONFIG_VALID, "False", Reason.WRONG_API_KEY_ENV, message)
 
 
-def component_facts(training: Training, seen: Observation, wanted: Plan) -> dict[str, statuses.ComponentFacts]:
+def component_facts(training: Training, seen: Observation, wanted: Plan) -> dict[str, conditions.ComponentFacts]:
     """Facts of every component, wanted or not (an unwanted one has `desired` 0)."""
     found = {}
     for component in names.COMPONENTS:
@@ -50,7 +50,7 @@ def component_facts(training: Training, seen: Observation, wanted: Plan) -> dict
         desired = desired_replicas(training, component)
         if live is not None and planned is not None and "replicas" not in planned["spec"]:
             desired = live["spec"].get("replicas", desired)
-        found[component] = statuses.ComponentFacts(
+        found[component] = conditions.ComponentFacts(
             desired=desired,
             pods=seen.pods_of(component),
             ending=seen.ending_of(component),
@@ -74,10 +74,10 @@ def status_facts(
     faults: Sequence[Fault],
     sync: m.SyncView | None,
     telemetry: Telemetry,
-) -> statuses.Facts:
+) -> conditions.Facts:
     """Everything the status of a valid training is computed from."""
     spec = training.spec
-    return statuses.Facts(
+    return conditions.Facts(
         generation=training.generation,
         now=now,
         previous=previous_status(seen.body),

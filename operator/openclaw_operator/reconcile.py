@@ -17,7 +17,7 @@ import aiohttp
 from openclaw_core import names
 from openclaw_core.kube import Kube, NotFoundError
 from openclaw_core.status import TrainingStatus
-from openclaw_operator import facts, holds, kinds, tokens
+from openclaw_operator import conditions, facts, holds, kinds, tokens
 from openclaw_operator import status as statuses
 from openclaw_operator.apply import Applier, Fault, Memory
 from openclaw_operator.builders.network import Network
@@ -282,12 +282,12 @@ class Reconciler:
         seen = state.seen
         if seen is None:
             return
-        found = statuses.Facts(
+        found = conditions.Facts(
             generation=seen.body["metadata"].get("generation", 0),
             now=_now(),
             previous=facts.previous_status(seen.body),
             invalid=facts.invalid_spec(message),
-            components={component: statuses.ComponentFacts(desired=0) for component in names.COMPONENTS},
+            components={component: conditions.ComponentFacts(desired=0) for component in names.COMPONENTS},
         )
         await self._write(state, seen, statuses.compute(found), None)
 

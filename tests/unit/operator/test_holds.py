@@ -14,12 +14,13 @@ from openclaw_core.leases import SubmissionHold, parse_submission_hold, parse_we
 from openclaw_core.status import ConditionType
 from openclaw_operator import holds
 from openclaw_operator.builders.leases import leases
+from openclaw_operator.conditions import Facts
 from openclaw_operator.holds import HoldState
 from openclaw_operator.live import fingerprint
 from openclaw_operator.periodic import Change, Periodic
 from openclaw_operator.plan import plan
 from openclaw_operator.reconcile import Reconciler
-from openclaw_operator.status import Facts, compute, events
+from openclaw_operator.status import compute, events
 from openclaw_operator.training import InvalidSpecError, Key, parse
 from tests.unit.operator.memory_kube import MemoryKube
 from tests.unit.operator.test_reconcile import KEY, TRAINING, cluster, reconciler, settle

@@ -11,11 +11,12 @@ from openclaw_core.leases import Hold, WeightSyncState, parse_time
 from openclaw_core.status import ConditionType
 from openclaw_core.wire import AgentState, JudgeState, Stats, TrainerState, Update
 from openclaw_operator.apply import Fault
+from openclaw_operator.conditions import ComponentFacts, Facts, Verdict
 from openclaw_operator.events import Event
 from openclaw_operator.reasons import Reason
 from openclaw_operator.report import dump, merge_patch
 from openclaw_operator.secrets import Problem
-from openclaw_operator.status import ComponentFacts, Facts, Verdict, compute, events, mirrored
+from openclaw_operator.status import compute, events, mirrored
 from openclaw_operator.telemetry import Telemetry
 from openclaw_operator.weightsync.model import EngineView, Phase, SyncView, Trouble
 from tests.unit.operator.trainings import pod
