@@ -36,7 +36,6 @@ PHASES: dict[Phase, str] = {
 }
 MEANINGS: dict[Reason, str] = {
     Reason.READY: "all conditions below hold",
-    Reason.NOT_READY: "not ready",
     Reason.VALID: "nothing is wrong with the spec",
     Reason.INVALID_SPEC: "the spec, admitted by an older CRD, breaks a rule; the message names field, value and fix",
     Reason.WRONG_API_KEY_ENV: "`spec.api.apiKeyEnv` names a variable the pod needs itself; take another",

@@ -5,7 +5,6 @@ from enum import StrEnum
 
 class Reason(StrEnum):
     READY = "Ready"
-    NOT_READY = "NotReady"
     VALID = "Valid"
     INVALID_SPEC = "InvalidSpec"
     WRONG_API_KEY_ENV = "WrongApiKeyEnv"
