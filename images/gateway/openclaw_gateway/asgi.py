@@ -1,13 +1,12 @@
 """The few lines of ASGI the hot route needs: headers, a bounded body, an answer, the client's going."""
 
 import asyncio
-import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import orjson
 
-from openclaw_gateway import errors
+from openclaw_gateway import errors, identifiers
 
 T = TypeVar("T")
 Scope = MutableMapping[str, Any]
@@ -16,6 +15,62 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 MAX_BODY_BYTES = 64 << 20
 BODY_PART_SEC = 30.0
 """A client that sends nothing more of its body for this long is answered 408."""
+
+
+CLIENT = "openclaw.client"
+"""Key of a scope: what our own server tells beside ASGI."""
+
+
+class Client(Protocol):
+    """The client of one request."""
+
+    said_all: bool
+    """The whole body is here."""
+
+    def watch(self, gone: Callable[[], None]) -> None:
+        """Call `gone` when it closes its connection, at once if it has."""
+
+    def end(self) -> None:
+        """No more."""
+
+    def takes(self) -> bool:
+        """A streamed answer has begun and the client keeps up with it: `write` may be used."""
+
+    def write(self, data: bytes) -> None:
+        """More of the body at once, without ASGI's coroutines."""
+
+
+class AnyClient:
+    """The same by ASGI alone, for a server that is not ours."""
+
+    said_all = False
+
+    def __init__(self, receive: "Receive") -> None:
+        self._receive = receive
+        self._task: asyncio.Task[None] | None = None
+
+    def watch(self, gone: Callable[[], None]) -> None:
+        self._task = asyncio.create_task(self._wait(gone))
+
+    async def _wait(self, gone: Callable[[], None]) -> None:
+        await until_gone(self._receive)
+        gone()
+
+    def end(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def takes(self) -> bool:
+        return False
+
+    def write(self, data: bytes) -> None:
+        raise NotImplementedError("ASGI has no such thing")
+
+
+def client_of(scope: "Scope", receive: "Receive") -> Client:
+    """The body must have been read before it is watched."""
+    found: Client | None = scope.get(CLIENT)
+    return found if found is not None else AnyClient(receive)
 
 
 class ClientGoneError(Exception):
@@ -29,15 +84,15 @@ def headers_of(scope: Scope) -> dict[str, str]:
 def request_id(headers: Mapping[str, str]) -> str:
     """The client's own x-request-id if a header may carry it back, else a new one."""
     given = headers.get("x-request-id", "")
-    return given if given and len(given) <= 128 and given.isascii() and given.isprintable() else uuid.uuid4().hex
+    return given if given and len(given) <= 128 and given.isascii() and given.isprintable() else identifiers.draw()
 
 
-async def read_body(receive: Receive) -> bytes:
+async def read_body(receive: Receive, client: Client | None = None) -> bytes:
     """Raises ApiError 413 beyond the limit, 408 when no more comes, ClientGoneError when the client leaves."""
     parts: list[bytes] = []
     size = 0
     while True:
-        message = await _next_part(receive)
+        message = await (receive() if client is not None and client.said_all else _next_part(receive))
         if message["type"] == "http.disconnect":
             raise ClientGoneError
         part = message.get("body", b"")

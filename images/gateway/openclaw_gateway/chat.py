@@ -8,17 +8,13 @@ turn that the store can account for.
 """
 
 import asyncio
-import contextlib
 import logging
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import aiohttp
-
-from openclaw_gateway import asgi, conversation, errors, recording
+from openclaw_gateway import asgi, conversation, engine_http, errors, identifiers, recording
 from openclaw_gateway.chat_requests import ChatRequest
-from openclaw_gateway.exchanges import ClientStuckError, Exchange, Exchanges
+from openclaw_gateway.exchanges import ClientLostError, Exchange, Exchanges
 from openclaw_gateway.faces import Face
 from openclaw_gateway.gate import Gate
 from openclaw_gateway.keys import Caller, Keys
@@ -89,10 +85,14 @@ class Chat:
     async def __call__(self, face: Face, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         headers = asgi.headers_of(scope)
         request_id = asgi.request_id(headers)
+        client = asgi.client_of(scope, receive)
         try:
-            async with self._exchanges.slot():
-                turn = await self._admit(face, headers, receive, request_id)
-                await self._serve(turn, receive, send)
+            self._exchanges.enter()
+            try:
+                turn = await self._admit(face, headers, receive, client, request_id)
+                await self._serve(turn, client, send)
+            finally:
+                self._exchanges.leave()
         except asgi.ClientGoneError:
             return
         except errors.ApiError as error:
@@ -102,10 +102,12 @@ class Chat:
 
     # ------------------------------------------------------------ before the engine
 
-    async def _admit(self, face: Face, headers: Mapping[str, str], receive: asgi.Receive, request_id: str) -> _Turn:
+    async def _admit(
+        self, face: Face, headers: Mapping[str, str], receive: asgi.Receive, client: asgi.Client, request_id: str
+    ) -> _Turn:
         caller = self._keys.caller(headers)
         self._metrics.asked(caller.name, face.path)
-        raw = await asgi.read_body(receive)
+        raw = await asgi.read_body(receive, client)
         entering = self._gate.enter()
         await (asgi.unless_gone(receive, entering) if self._gate.is_on() else entering)
         request = face.parse(headers, raw, default_main=self._settings.default_main)
@@ -155,39 +157,33 @@ class Chat:
 
     # ------------------------------------------------------------ with the engine
 
-    async def _serve(self, turn: _Turn, receive: asgi.Receive, send: asgi.Send) -> None:
-        """Run the turn beside a watch on the client: whoever ends first ends the other."""
+    async def _serve(self, turn: _Turn, client: asgi.Client, send: asgi.Send) -> None:
+        """Run the turn; a client that goes ends it."""
         now = self._exchanges.now
-        exchange = Exchange(turn.face, turn.request_id, turn.headers, send, streams=turn.request.stream, now=now)
-        exchange.task = work = asyncio.create_task(self._exchange(turn, exchange))
-        watch = asyncio.create_task(asgi.until_gone(receive))
+        exchange = Exchange(
+            turn.face, turn.request_id, turn.headers, send, streams=turn.request.stream, now=now, client=client
+        )
+        exchange.task = asyncio.current_task()
         self._exchanges.add(exchange)
+        client.watch(exchange.gone)
         try:
-            await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                work.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await work
-                await self._end(turn, Drop.CLIENT_GONE)
-                self._metrics.answered("client_gone")
-                return
-            await self._settle(work, turn)
-        finally:
-            self._exchanges.discard(exchange)
-            for task in (work, watch):
-                task.cancel()
-
-    async def _settle(self, work: asyncio.Task[None], turn: _Turn) -> None:
-        """A fault of ours ends the turn too; the server then answers 500, or cuts the stream."""
-        if work.exception() is not None:
+            await self._exchange(turn, exchange)
+        except asyncio.CancelledError:
+            if exchange.ended() is None:
+                raise
+            await self._end(turn, Drop.CLIENT_GONE)  # it was told of another failure just then
+        except Exception:  # the outermost frame of a request: a fault of ours ends its turn too
             await self._end(turn, Drop.UPSTREAM_ERROR)
             self._metrics.answered("internal_error")
-        work.result()
+            raise  # the server answers 500, or cuts the stream
+        finally:
+            client.end()
+            self._exchanges.discard(exchange)
 
     async def _exchange(self, turn: _Turn, exchange: Exchange) -> None:
         face = turn.face
         body = face.upstream(
-            turn.request, model=self._settings.served_name, rid=uuid.uuid4().hex, recorded=turn.recorded
+            turn.request, model=self._settings.served_name, rid=identifiers.draw(), recorded=turn.recorded
         )
         try:
             with self._metrics.in_flight(), await self._upstream.post(turn.session, face.engine_path, body) as call:
@@ -209,7 +205,7 @@ class Chat:
 
     async def _failed(self, turn: _Turn, exchange: Exchange, error: errors.ApiError) -> None:
         code = error.code or str(error.status)
-        if isinstance(error, ClientStuckError):
+        if isinstance(error, ClientLostError):
             await self._end(turn, Drop.CLIENT_GONE)
             self._metrics.answered(code)
             return  # nothing reaches this client; the server cuts it off
@@ -246,14 +242,26 @@ class Chat:
         relay = Relay(recorder, cut_logprobs=turn.recorded and not turn.request.wants_logprobs)
         if recorder is not None:
             recorder.version(call.version)
+
+        def take(chunk: bytes) -> bool:
+            """The hot path of a token: from socket to socket."""
+            if recorder is None or not exchange.takes():
+                return False
+            recorder.version(call.version_now)
+            events = relay.usual(chunk)
+            if events:
+                exchange.stream_at_once(events, self._exchanges.now)
+            return bool(events)
+
         try:
-            async for chunk in call.chunks().iter_any():
+            while chunk := await call.chunk():
                 if recorder is not None:
                     recorder.version(call.version_now)
                 await exchange.stream(relay.feed(chunk), self._exchanges.now)
                 if relay.end is not None:
                     break
-        except (aiohttp.ClientError, TimeoutError) as error:
+                await call.pass_on(take)
+        except engine_http.EngineHttpError as error:
             _log.warning("the stream of %s broke: %r", call.engine.address, error)
         relay.cut_off()
         if relay.end is End.FAILED:

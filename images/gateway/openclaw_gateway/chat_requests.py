@@ -5,7 +5,7 @@ Headers beat body keys. Raises ApiError 400 naming the field; fields nobody here
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -20,6 +20,10 @@ from openclaw_gateway.store.schema import Untracked
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _MAX_NAME = 256
 _CONSTRAINTS = ("regex", "ebnf", "structural_tag")
+_MODIFIERS = frozenset(
+    {"presence_penalty", "frequency_penalty", "logit_bias", "response_format", "tool_choice", "tools", *_CONSTRAINTS}
+)
+"""Without any of them the logits are the model's."""
 OURS = ("session_id", "turn_type", "session_done")
 """Body keys that speak to the gateway; never forwarded."""
 
@@ -70,6 +74,8 @@ class ChatRequest:
     def modified_logits(self) -> bool:
         """True when the engine samples from other logits than the model's: its logprobs are then not the policy's."""
         body = self.body
+        if self.repetition_penalty == 1.0 and _MODIFIERS.isdisjoint(body):
+            return False
         if any(body.get(name) for name in ("presence_penalty", "frequency_penalty", "logit_bias")):
             return True
         if self.repetition_penalty != 1.0 or any(body.get(name) is not None for name in _CONSTRAINTS):
@@ -184,12 +190,18 @@ def _count(header: str | None) -> int:
 
 
 def _sampling(body: Mapping[str, Any]) -> wire.Sampling:
-    return wire.Sampling(
-        temperature=_number(body, "temperature", 1.0),
-        top_p=_number(body, "top_p", 1.0),
-        top_k=int(_number(body, "top_k", -1)),
-        min_p=_number(body, "min_p", 0.0),
+    return _sampling_of(
+        _number(body, "temperature", 1.0),
+        _number(body, "top_p", 1.0),
+        int(_number(body, "top_k", -1)),
+        _number(body, "min_p", 0.0),
     )
+
+
+@lru_cache(maxsize=256)
+def _sampling_of(temperature: float, top_p: float, top_k: int, min_p: float) -> wire.Sampling:
+    """Clients send the same few over and over."""
+    return wire.Sampling(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p)
 
 
 def _number(body: Mapping[str, Any], field: str, default: float) -> float:

@@ -42,19 +42,25 @@ class Outline:
 
 def extend(chain: bytes, message: Message) -> bytes:
     """Chain of the messages before plus `message`."""
-    return blake2b(chain + _normalised(message), digest_size=_DIGEST_BYTES).digest()
+    return _extend(chain, _normalised(message))
+
+
+def _extend(chain: bytes, normalised: bytes) -> bytes:
+    return blake2b(chain + normalised, digest_size=_DIGEST_BYTES).digest()
 
 
 def outline(messages: Sequence[Message]) -> Outline:
     prefixes: list[Prefix] = []
     chain, tail, tail_start = START, START, 0
     for index, message in enumerate(messages):
-        chain = extend(chain, message)
+        normalised = _normalised(message)
+        chain = _extend(chain, normalised)
         if message.get("role") == "assistant":
             prefixes.append(Prefix(index + 1, chain))
             tail, tail_start = START, index + 1
         else:
-            tail = extend(tail, message)
+            # Without an answer so far the tail is the whole.
+            tail = _extend(tail, normalised) if tail_start else chain
     return Outline(tuple(reversed(prefixes)), chain, tail_start, tail)
 
 

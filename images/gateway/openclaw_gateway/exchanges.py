@@ -11,8 +11,7 @@ weight sync is not silent. The number of requests is bounded from their first he
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from openclaw_gateway import asgi, errors
@@ -41,7 +40,18 @@ class Limits:
     """Requests at once, those that are still being read included."""
 
 
-class ClientStuckError(errors.ApiError):
+class ClientLostError(errors.ApiError):
+    """Nobody reads the answer."""
+
+
+class ClientLeftError(ClientLostError):
+    """The client closed its connection."""
+
+    def __init__(self) -> None:
+        super().__init__(499, "the client closed its connection", code="client_gone")
+
+
+class ClientStuckError(ClientLostError):
     """The client keeps its connection and reads nothing."""
 
     def __init__(self) -> None:
@@ -52,10 +62,18 @@ class Exchange:
     """One request at an engine and the answer on its way to the client; `task` does the work."""
 
     def __init__(
-        self, face: Face, request_id: str, headers: Mapping[str, str], send: asgi.Send, *, streams: bool, now: float
+        self,
+        face: Face,
+        request_id: str,
+        headers: Mapping[str, str],
+        send: asgi.Send,
+        *,
+        streams: bool,
+        now: float,
+        client: asgi.Client | None = None,
     ) -> None:
         self._face, self._request_id, self._headers, self._send = face, request_id, headers, send
-        self._streams = streams
+        self._streams, self._client = streams, client
         self._voice: Stream | None = face.stream() if streams else None
         self.task: asyncio.Task[None] | None = None
         self.verdict: errors.ApiError | None = None
@@ -75,6 +93,19 @@ class Exchange:
         if events:
             await self._write(events, now)
 
+    def takes(self) -> bool:
+        """The client keeps up with a stream that has begun: `stream_at_once` may be used."""
+        return self._client is not None and self.began and self._pinging is None and self._client.takes()
+
+    def stream_at_once(self, events: bytes, now: float) -> None:
+        """The same as `stream`, without waiting for anything."""
+        self.answering, self.heard_at = True, now
+        if self._voice is not None:
+            events = self._voice.feed(events)
+        if events and self._client is not None:
+            self._wrote_at = now
+            self._client.write(events)
+
     async def end_stream(self, events: bytes, now: float) -> None:
         """The last events; the response is complete."""
         self.done = True
@@ -86,6 +117,7 @@ class Exchange:
 
     async def fail(self, error: errors.ApiError, now: float) -> None:
         """A refusal; in a stream that has begun, an error frame."""
+        await self._pinged()
         if self.began:
             await self.fail_stream(error.frame(), now)
             return
@@ -100,13 +132,18 @@ class Exchange:
 
     async def _write(self, data: bytes, now: float, *, more: bool = True) -> None:
         if self._pinging is not None:
-            await asyncio.wait([self._pinging])
+            await self._pinged()
         self._writing_since = now
         if not self.began:
             self.began = True
             await asgi.start(self._send, 200, _STREAM_HEADERS | dict(self._headers))
         await asgi.body(self._send, data, more=more)
         self._writing_since, self._wrote_at = None, now
+
+    async def _pinged(self) -> None:
+        """Nothing else is being written any more, or will be."""
+        if self._pinging is not None:
+            await asyncio.wait([self._pinging])
 
     # ------------------------------------------------------------ looked after
 
@@ -127,6 +164,10 @@ class Exchange:
             self.end(errors.timed_out(f"the engine {words}"))
         elif self._streams and self._pinging is None and now - self._wrote_at >= limits.ping_sec:
             self._pinging = asyncio.create_task(self._ping(now))
+
+    def gone(self) -> None:
+        """The client closed its connection."""
+        self.end(ClientLeftError())
 
     def end(self, verdict: errors.ApiError) -> None:
         """Stop the work; what it raises then is `verdict`."""
@@ -161,16 +202,14 @@ class Exchanges:
         self.open = 0
         self._exchanges: set[Exchange] = set()
 
-    @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
-        """Room for one request. Raises ApiError 503 when there is none."""
+    def enter(self) -> None:
+        """Take room for one request. Raises ApiError 503 when there is none."""
         if self.open >= self.limits.most:
             raise errors.overloaded()
         self.open += 1
-        try:
-            yield
-        finally:
-            self.open -= 1
+
+    def leave(self) -> None:
+        self.open -= 1
 
     def add(self, exchange: Exchange) -> None:
         self._exchanges.add(exchange)

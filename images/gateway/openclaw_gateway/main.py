@@ -16,10 +16,12 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Collection
 from dataclasses import dataclass
 
+import aiohttp
+
 from openclaw_core import names, tasks
 from openclaw_core.config.components import ConfigError, GatewayConfig
 from openclaw_core.kube import Kube
-from openclaw_gateway import errors, internal_api, serving, upstream
+from openclaw_gateway import engine_http, errors, internal_api, serving, upstream
 from openclaw_gateway.chat import Chat, ChatSettings
 from openclaw_gateway.engine_watch import EngineWatch
 from openclaw_gateway.exchanges import Exchanges, Limits
@@ -88,12 +90,13 @@ async def gateway(config: GatewayConfig, settings: Settings) -> AsyncIterator[Ga
     store = await Store.open(_database(config, settings), Policy.of(config), incarnation)
     fleet, metrics = Fleet(config.gateway.max_in_flight_per_engine), Metrics()
     fleet.set_addresses(settings.engines)
-    async with upstream.http_session() as http:
+    pool = engine_http.Pool(now)
+    async with aiohttp.ClientSession() as http:
         gate = Gate(holds_requests=not config.weight_sync_pause, now=now)
         probes = Probes(fleet, http, is_paused=gate.is_on, now=now, adapters=config.adapters)
         gate.on_change(probes.distrust)
         engines = upstream.Upstream(
-            http, gate, probes, lambda: gate.pause.serving_version, now, adapters=config.adapters
+            pool, gate, probes, lambda: gate.pause.serving_version, now, adapters=config.adapters
         )
         exchanges = Exchanges(_limits(config), paused=gate.is_on, clock=now)
         chat = Chat(_chat_settings(config), keys, store, gate, engines, probes, metrics, exchanges)
@@ -122,6 +125,7 @@ async def gateway(config: GatewayConfig, settings: Settings) -> AsyncIterator[Ga
         try:
             yield parts
         finally:
+            pool.close()
             await store.close()
 
 

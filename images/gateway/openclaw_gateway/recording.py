@@ -8,6 +8,7 @@ import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -195,6 +196,7 @@ def _are_logprobs(values: list[Any]) -> bool:
     return set(map(type, values)) <= {int, float} and all(map(math.isfinite, values))
 
 
+@lru_cache(maxsize=64)
 def _is_version(text: str) -> bool:
     try:
         WeightVersion.parse(text)

@@ -43,7 +43,7 @@ class Relay:
         """With FAILED: what the client is told."""
 
     def feed(self, chunk: bytes) -> bytes:
-        if usual := self._usual(chunk):
+        if usual := self.usual(chunk):
             return usual
         out = b""
         for event in self._splitter.feed(chunk):
@@ -61,7 +61,7 @@ class Relay:
         if self.end is None:
             self._fail(errors.bad_gateway("the engine's stream was cut off", "upstream_cut").frame())
 
-    def _usual(self, chunk: bytes) -> bytes:
+    def usual(self, chunk: bytes) -> bytes:
         """A recorded token exactly as SGLang writes it, which nearly every chunk is; b"" for any other."""
         if self._recorder is None or not self._cut_logprobs or self.end is not None or self._finished:
             return b""

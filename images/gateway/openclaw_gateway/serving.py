@@ -9,9 +9,12 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from openclaw_gateway import asgi
 
 _KEEP_ALIVE_SEC = 120  # longer than any ingress keeps its side open
 _CUT_SEC = 5
@@ -29,11 +32,59 @@ class Grace:
     drain: float = 20.0
 
 
+class Client:
+    """`asgi.Client` of one request on a connection of ours."""
+
+    def __init__(self, protocol: "BoundedProtocol") -> None:
+        self._protocol = protocol
+        self._gone: Callable[[], None] | None = None
+        self.said_all = False
+        self.cycle: RequestResponseCycle | None = None
+
+    def watch(self, gone: Callable[[], None]) -> None:
+        self._gone = gone
+        if self._protocol.is_lost:
+            gone()
+        else:
+            self._protocol.watched.add(self)
+            self._protocol.flow.resume_reading()  # a large body may have stopped it, and with it the news of the end
+
+    def end(self) -> None:
+        self._gone = None
+        self._protocol.watched.discard(self)
+
+    def takes(self) -> bool:
+        cycle = self.cycle
+        return (
+            cycle is not None
+            and cycle.chunked_encoding is True
+            and not cycle.disconnected
+            and not cycle.response_complete
+            and not self._protocol.flow.write_paused
+        )
+
+    def write(self, data: bytes) -> None:
+        self._protocol.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def lost(self) -> None:
+        if self._gone is not None:
+            self._gone()
+
+
 class BoundedProtocol(HttpToolsProtocol):
-    """httptools collects any number of headers for any time; this one answers 400 beyond 64 KiB, and waits 30 s."""
+    """httptools collects any number of headers for any time; this one answers 400 beyond 64 KiB, and waits 30 s.
+
+    It also tells a request directly that its client went: ASGI would have a second task wait for that.
+    """
 
     _header_bytes = 0
     _late: asyncio.TimerHandle | None = None
+    _client: Client
+    is_lost = False
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.watched: set[Client] = set()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
@@ -41,16 +92,26 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._headers_are_here()
+        self.is_lost = True
         super().connection_lost(exc)
+        for client in list(self.watched):
+            client.lost()
 
     def on_message_begin(self) -> None:
         self._header_bytes = 0
         self._wait_for_headers()
         super().on_message_begin()
+        self._client = Client(self)
+        self.scope[asgi.CLIENT] = self._client  # type: ignore[literal-required] # servers may add their own
+
+    def on_message_complete(self) -> None:
+        self._client.said_all = True
+        super().on_message_complete()
 
     def on_headers_complete(self) -> None:
         self._headers_are_here()
         super().on_headers_complete()
+        self._client.cycle = self.cycle
 
     def _wait_for_headers(self) -> None:
         if self._late is None:
@@ -93,6 +154,7 @@ def server(app: object, host: str, port: int, *, drain_sec: float = 1) -> Server
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nobody here asks where a client is
         timeout_keep_alive=_KEEP_ALIVE_SEC,
         timeout_graceful_shutdown=int(drain_sec + _CUT_SEC),
     )

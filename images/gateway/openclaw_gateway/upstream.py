@@ -1,32 +1,23 @@
-"""One shared HTTP session to the engines: post a request, know when it was written, retry once while that is safe.
+"""Where a turn goes to its engine: post a request, know when it was written, retry once while that is safe.
 
 An engine that closes an idle connection just as it is used, cannot be reached or refuses work (503) gave the client
-nothing: the request is sent once more, to another engine if there is one. Timeouts: connect 5 s here, silence in
-`exchanges`.
+nothing: the request is sent once more, to another engine if there is one. Timeouts: connect 5 s (`engine_http`),
+silence in `exchanges`.
 """
 
 import asyncio
 import contextlib
-import io
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any
 
-import aiohttp
-
-from openclaw_gateway import errors, fleet, forwarding
+from openclaw_gateway import engine_http, errors, fleet, forwarding
 from openclaw_gateway.fleet import Engine
 from openclaw_gateway.gate import Gate
 from openclaw_gateway.probes import Probes
 
 ENGINE_WAIT_SEC = 10.0
 _ENGINES_TRIED = 3
-_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5)
-"""How long an engine may be silent is looked after with all requests at once (`exchanges`)."""
-_READ_BUFFER = 1 << 20
 _ADAPTER_LOST = b"LoRA adapter that has never been loaded"
 """SGLang's words: it was restarted since it was last asked, and answers nothing with this adapter."""
-_LARGE_BODY = 1 << 20
 _REFUSES_WORK = 503
 
 
@@ -34,30 +25,12 @@ class AdapterLostError(Exception):
     """The engine does not have the adapter any more; the request did nothing."""
 
 
-def http_session() -> aiohttp.ClientSession:
-    """No connection limit (the default of 100 stalls the 101st stream); idle connections go before the engine's 5 s."""
-    trace = aiohttp.TraceConfig()
-    trace.on_request_chunk_sent.append(_sent)
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0),
-        timeout=_TIMEOUT,
-        read_bufsize=_READ_BUFFER,
-        trace_configs=[trace],
-    )
-
-
-async def _sent(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: Any) -> None:
-    call = context.trace_request_ctx
-    if call is not None:
-        call()
-
-
 class Upstream:
     """`version` is the one the fleet serves, None while nobody said. `adapters`: it is asked for by name."""
 
     def __init__(
         self,
-        http: aiohttp.ClientSession,
+        pool: engine_http.Pool,
         gate: Gate,
         probes: Probes,
         version: Callable[[], str | None],
@@ -65,7 +38,7 @@ class Upstream:
         *,
         adapters: bool = False,
     ) -> None:
-        self._http, self._gate, self._probes, self._version, self._now = http, gate, probes, version, now
+        self._pool, self._gate, self._probes, self._version, self._now = pool, gate, probes, version, now
         self._adapters = adapters
 
     async def post(self, session: str, path: str, body: bytes) -> "Call":
@@ -83,12 +56,12 @@ class Upstream:
                 await self._probes.verify(engine, again=True)
                 if last:
                     raise errors.bad_gateway("the engine lost the adapter of this version") from error
-            except aiohttp.ClientConnectionError as error:
+            except (engine_http.UnreachableError, engine_http.DisconnectedError) as error:
                 failed = engine
                 self._unreachable(engine, error)
                 if last:
                     raise errors.bad_gateway(f"the engine cannot be reached: {type(error).__name__}") from error
-            except aiohttp.ClientError as error:
+            except engine_http.EngineHttpError as error:
                 fleet.fault(engine, self._now())
                 raise errors.bad_gateway(f"the engine's answer is not HTTP: {type(error).__name__}") from error
             else:
@@ -98,9 +71,9 @@ class Upstream:
                 call.close()
         raise AssertionError("unreachable")
 
-    def _unreachable(self, engine: Engine, error: aiohttp.ClientConnectionError) -> None:
+    def _unreachable(self, engine: Engine, error: engine_http.EngineHttpError) -> None:
         """A connection that cannot be made says more than one that was closed under us."""
-        if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        if isinstance(error, engine_http.UnreachableError):
             engine.ready = False
         else:
             fleet.fault(engine, self._now())
@@ -126,15 +99,9 @@ class Upstream:
         if self._adapters and (asked_for := engine.answering(self._version())) is not None:
             call.version, call.keeps_version = asked_for, True
             body = forwarding.with_adapter(body, asked_for) if asked_for in engine.adapters else body
-        # A large body is written in parts, so the first part's trace does not say that it is sent.
-        large = len(body) > _LARGE_BODY
         try:
-            call.response = await self._http.post(
-                engine.url + path,
-                data=io.BytesIO(body) if large else body,
-                headers={"Content-Type": "application/json", "Content-Length": str(len(body))},
-                trace_request_ctx=None if large else departure.sent,
-            )
+            call.exchange = await self._pool.connect(engine.address)
+            call.status = await call.exchange.post(path, body, departure.sent)
             if call.keeps_version and call.status == 400 and _ADAPTER_LOST in await call.read():
                 raise AdapterLostError
         except BaseException:
@@ -153,7 +120,9 @@ class Call:
         """The engine's version, and the newest hold seen, when it was sent."""
         self.keeps_version = False
         """The request named its version: whatever the engine loads meanwhile, it ends with that one."""
-        self.response: aiohttp.ClientResponse | None = None
+        self.exchange: engine_http.Exchange | None = None
+        self._whole: bytes | None = None
+        self.status = 0
         engine.in_flight += 1
         self._open = True
 
@@ -162,14 +131,18 @@ class Call:
         """The version that samples the next token, as far as anybody knows."""
         return self.version if self.keeps_version else self.engine.version
 
-    @property
-    def status(self) -> int:
-        return self.response.status if self.response is not None else 0
+    async def chunk(self) -> bytes:
+        """What came since the last call; b"" at the end. Raises EngineHttpError."""
+        return await self._begun().chunk()
 
-    def chunks(self) -> aiohttp.StreamReader:
-        if self.response is None:
-            raise RuntimeError("the call has no response")
-        return self.response.content
+    async def pass_on(self, take: engine_http.Take) -> None:
+        """Hand over what comes without a task in between, until `take` refuses something or the answer ends."""
+        await self._begun().pass_on(take)
+
+    def _begun(self) -> engine_http.Exchange:
+        if self.exchange is None:
+            raise RuntimeError("the call has no answer")
+        return self.exchange
 
     def served(self) -> None:
         """The engine did its part."""
@@ -180,29 +153,28 @@ class Call:
         fleet.fault(self.engine, self._now())
 
     async def read(self) -> bytes:
-        """The whole body. Raises ApiError 502/504."""
-        if self.response is None:
-            raise RuntimeError("the call has no response")
+        """The whole body. Raises ApiError 502."""
         try:
-            return await self.response.read()
-        except TimeoutError as error:
-            raise errors.timed_out("the engine stopped answering") from error
-        except aiohttp.ClientError as error:
-            raise errors.bad_gateway(f"the engine's answer was cut off: {type(error).__name__}") from error
+            if self._whole is None:
+                self._whole = await self._begun().read()
+            return self._whole
+        except engine_http.EngineHttpError as error:
+            raise errors.bad_gateway("the engine's answer was cut off") from error
 
     async def drain(self) -> None:
         """Read the end of a stream that said it is done, so that its connection serves again (≤ 1 s)."""
-        if self.response is not None:
-            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+        exchange = self._begun()
+        if not exchange.is_complete:
+            with contextlib.suppress(engine_http.EngineHttpError, TimeoutError):
                 async with asyncio.timeout(1.0):
-                    await self.response.content.read()
+                    await exchange.read()
 
     def close(self) -> None:
         if self._open:
             self._open = False
             self.engine.in_flight -= 1
-            if self.response is not None:
-                self.response.close()
+            if self.exchange is not None:
+                self.exchange.close()
 
     def __enter__(self) -> "Call":
         return self

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,8 @@ def reply(body: Json) -> str:
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[FakeEngine]:
-    async with FakeEngine(reply=reply) as found:
-        yield found
-
-
-@pytest.fixture
-async def gateway(engine: FakeEngine, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
-    async with gateway_process(tmp_path, [engine.url]) as found:
-        yield found
+def said() -> Callable[[Json], str]:
+    return reply
 
 
 def openai_client(gateway: GatewayProcess, **options: Any) -> openai.AsyncOpenAI:

@@ -1,8 +1,6 @@
 """Opted-out turns: a marker in them is searched in the database's bytes, the log, the metrics and what a judge gets."""
 
 import re
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -10,7 +8,7 @@ import openai
 import pytest
 
 from openclaw_core import wire
-from tests.contract.gateway.gateway_process import KEY, GatewayProcess, gateway_process
+from tests.contract.gateway.gateway_process import KEY, GatewayProcess
 from tests.fakes.engine import FakeEngine, Knobs
 
 pytestmark = [pytest.mark.contract, pytest.mark.timeout(300)]
@@ -20,15 +18,8 @@ OUT = {"X-Openclaw-No-Train": "1"}
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[FakeEngine]:
-    async with FakeEngine(reply=ANSWERED) as found:
-        yield found
-
-
-@pytest.fixture
-async def gateway(engine: FakeEngine, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
-    async with gateway_process(tmp_path, [engine.url]) as found:
-        yield found
+def said() -> str:
+    return ANSWERED
 
 
 async def everything_kept(gateway: GatewayProcess) -> str:

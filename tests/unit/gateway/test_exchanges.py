@@ -8,7 +8,7 @@ import pytest
 
 from openclaw_gateway import errors
 from openclaw_gateway.anthropic.face import MessagesFace
-from openclaw_gateway.exchanges import ClientStuckError, Exchange, Exchanges, Limits
+from openclaw_gateway.exchanges import ClientLeftError, ClientLostError, ClientStuckError, Exchange, Exchanges, Limits
 from openclaw_gateway.faces import ChatFace
 
 pytestmark = pytest.mark.looptime
@@ -20,13 +20,16 @@ class Client:
 
     def __init__(self):
         self.status, self.data, self.complete = None, b"", False
+        self.starts = 0
         self.stuck = False
 
     async def __call__(self, message):
         if self.stuck:
             await asyncio.Event().wait()
+        assert not self.complete, "a complete response is over"
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            self.starts += 1
         else:
             self.data += message["body"]
             self.complete = not message["more_body"]
@@ -51,7 +54,7 @@ class Served:
             self.error = self.exchange.ended()
             if self.error is None:
                 raise
-            if not isinstance(self.error, ClientStuckError):
+            if not isinstance(self.error, ClientLostError):
                 await self.exchange.fail(self.error, self.all.now)
 
     async def send(self, events):
@@ -171,13 +174,40 @@ async def test_stop_of_the_process_ends_what_is_left_with_an_error():
 
 async def test_no_more_requests_than_there_is_room_for():
     exchanges = Exchanges(LIMITS, paused=lambda: False, clock=asyncio.get_running_loop().time)
-    async with exchanges.slot(), exchanges.slot():
-        with pytest.raises(errors.ApiError) as refused:
-            async with exchanges.slot():
-                pass
-        assert (refused.value.status, refused.value.code) == (503, "overloaded")
-    async with exchanges.slot():
-        assert exchanges.open == 1
+    exchanges.enter()
+    exchanges.enter()
+    with pytest.raises(errors.ApiError) as refused:
+        exchanges.enter()
+    assert (refused.value.status, refused.value.code) == (503, "overloaded")
+    exchanges.leave()
+    exchanges.enter()
+    assert exchanges.open == 2
+
+
+@pytest.mark.parametrize("stuck_sec", [0.0, 0.5])
+async def test_failure_in_the_moment_of_a_ping_is_one_answer(stuck_sec):
+    """The loop has decided to ping when the engine fails: what the client gets must still be one response."""
+
+    async def fails(served):
+        await asyncio.sleep(1)
+        served.exchange.look(LIMITS, 20.0, paused=False)
+        await asyncio.sleep(stuck_sec)
+        await served.exchange.fail(errors.bad_gateway("the engine is gone"), 20.0)
+
+    async with served(fails) as found:
+        await asyncio.sleep(3)
+        assert found.work.done() and found.work.exception() is None
+        assert found.client.starts == 1
+        assert b"the engine is gone" in found.client.data
+
+
+async def test_client_that_leaves_ends_the_work():
+    async with served(silent) as found:
+        await asyncio.sleep(1)
+        found.exchange.gone()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert isinstance(found.error, ClientLeftError)
 
 
 async def test_cancellation_by_somebody_else_is_not_taken_for_a_verdict():

@@ -19,7 +19,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import StaticPool
 
-from openclaw_gateway.store.schema import metadata
+from openclaw_gateway.store.prepared import Driver
+from openclaw_gateway.store.schema import RETIRED_INDEXES, metadata
 
 _LOCK_WAIT_MS = 10_000
 _IDLE_MS = 5_000
@@ -66,6 +67,16 @@ class Database(Protocol):
         """Make sure that what was deleted cannot be read from the database's files. Raises DBAPIError."""
 
 
+def _make_tables(connection: Connection) -> None:
+    """What is absent is made; the indexes of a store that an earlier release made are brought up to date."""
+    metadata.create_all(connection)
+    for table in metadata.tables.values():
+        for index in table.indexes:
+            index.create(connection, checkfirst=True)
+    for name in RETIRED_INDEXES:
+        connection.exec_driver_sql(f"DROP INDEX IF EXISTS {name}")
+
+
 class Sqlite:
     """One file (None: in memory) of one process; WAL, every commit on disk before it returns."""
 
@@ -84,7 +95,8 @@ class Sqlite:
         event.listen(self.engine, "begin", _begin_immediate)
 
     def prepare(self) -> None:
-        metadata.create_all(self.engine)
+        with self.engine.begin() as connection:
+            _make_tables(connection)
 
     def start(self, connection: Connection) -> Started:
         return Started(self._clock())
@@ -105,13 +117,13 @@ class Sqlite:
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # we say BEGIN ourselves
-    pragmas = ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "busy_timeout=5000")
+    pragmas = ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "cache_size=-32768", "busy_timeout=5000")
     for pragma in (*pragmas, "journal_size_limit=67108864"):
         connection.execute(f"PRAGMA {pragma}")
 
 
 def _begin_immediate(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    Driver(connection).execute("BEGIN IMMEDIATE")
 
 
 class PostgresUrlError(ValueError):
@@ -148,7 +160,7 @@ class Postgres:
             self.start(connection)
             if not connection.execute(text("SELECT to_regnamespace(:name)"), {"name": f'"{self.schema}"'}).scalar():
                 connection.exec_driver_sql(f'CREATE SCHEMA "{self.schema}"')
-            metadata.create_all(connection)
+            _make_tables(connection)
 
     def start(self, connection: Connection) -> Started:
         *_, now, ticket = connection.exec_driver_sql(self._start).one()

@@ -8,12 +8,42 @@ from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from sqlalchemy import CompoundSelect, Connection, Delete, Dialect, Insert, Select, Update
+from sqlalchemy import CompoundSelect, Connection, Delete, Dialect, Insert, Select, TextClause, Update
 from sqlalchemy.exc import DBAPIError
 
 Row: TypeAlias = Any
 """A named tuple: columns by name."""
-Clause: TypeAlias = Select[Any] | CompoundSelect[Any] | Insert | Update | Delete
+Clause: TypeAlias = Select[Any] | CompoundSelect[Any] | Insert | Update | Delete | TextClause
+
+
+class Driver:
+    """The driver's own connection under one of SQLAlchemy's, for as long as that has it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self.dialect = connection, connection.dialect
+        self._raw: Any = connection.connection.driver_connection
+        self.name = self.dialect.name
+        self._error: type[Exception] = self.dialect.loaded_dbapi.Error
+
+    def execute(self, sql: str, bound: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
+        """The driver's cursor. Raises DBAPIError, as a statement of SQLAlchemy would."""
+        try:
+            return self._raw.execute(sql, bound)
+        except self._error as error:
+            raise self._named(sql, error) from error
+
+    def fetch(self, sql: str, bound: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
+        try:
+            rows: list[Any] = self._raw.execute(sql, bound).fetchall()
+        except self._error as error:
+            raise self._named(sql, error) from error
+        return rows
+
+    def _named(self, sql: str, error: Exception) -> DBAPIError:
+        lost = self.dialect.is_disconnect(error, self._raw, None)  # type: ignore[arg-type]  # it is the driver's Error
+        if lost:
+            self._connection.invalidate(error)
+        return DBAPIError(sql, None, error, connection_invalidated=lost)
 
 
 class _Compiled:
@@ -44,21 +74,15 @@ class Prepared:
         self._clause, self._columns = clause, columns
         self._compiled: dict[str, _Compiled] = {}
 
-    def run(self, connection: Connection, given: Mapping[str, Any]) -> list[Row]:
+    def run(self, driver: Driver, given: Mapping[str, Any]) -> list[Row]:
         """The rows, if it gives any. Raises DBAPIError, as a statement of SQLAlchemy would."""
-        dialect = connection.dialect
-        compiled = self._compiled.get(dialect.name)
+        compiled = self._compiled.get(driver.name)
         if compiled is None:
-            compiled = self._compiled[dialect.name] = _Compiled(self._clause, dialect, self._columns)
-        driver = connection.connection.driver_connection
-        try:
-            cursor = driver.execute(compiled.sql, compiled.bound(given))  # type: ignore[union-attr]  # both have it
-            return [] if compiled.row is None else list(map(compiled.row, cursor.fetchall()))
-        except connection.dialect.loaded_dbapi.Error as error:
-            lost = dialect.is_disconnect(error, driver, None)
-            if lost:
-                connection.invalidate(error)
-            raise DBAPIError(compiled.sql, None, error, connection_invalidated=lost) from error
+            compiled = self._compiled[driver.name] = _Compiled(self._clause, driver.dialect, self._columns)
+        if compiled.row is None:
+            driver.execute(compiled.sql, compiled.bound(given))
+            return []
+        return list(map(compiled.row, driver.fetch(compiled.sql, compiled.bound(given))))
 
 
 class PreparedIn:
@@ -72,10 +96,10 @@ class PreparedIn:
             self._sizes.append((names, Prepared(clause(names))))
             size *= 2
 
-    def run(self, connection: Connection, given: Mapping[str, Any], values: Sequence[Any]) -> list[Row]:
+    def run(self, driver: Driver, given: Mapping[str, Any], values: Sequence[Any]) -> list[Row]:
         names, prepared = next(sized for sized in self._sizes if len(sized[0]) >= len(values))
         padded = [*values, *[values[-1]] * (len(names) - len(values))]
-        return prepared.run(connection, {**given, **dict(zip(names, padded, strict=True))})
+        return prepared.run(driver, {**given, **dict(zip(names, padded, strict=True))})
 
 
 def _plain(value: Any) -> Any:

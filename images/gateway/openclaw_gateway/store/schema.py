@@ -90,7 +90,6 @@ sessions = Table(
     Column("done", Boolean, nullable=False),
     Column("seen_at", Float, nullable=False),
     UniqueConstraint("owner", "name"),
-    Index("sessions_seen", "seen_at"),
     sqlite_autoincrement=True,
 )
 
@@ -123,8 +122,6 @@ turns = Table(
     Column("ready_at", Float),
     Index("turns_backlog", "state", "fire", "grace_until"),
     Index("turns_session", "session_id"),
-    Index("turns_chain", "owner", "chain"),
-    Index("turns_body", "owner", "body_hash"),
     sqlite_autoincrement=True,
 )
 
@@ -134,9 +131,14 @@ def is_in(state: State) -> ColumnElement[bool]:
     return turns.c.state == literal_column(f"'{state}'")
 
 
-def _ordered(name: str, state: State, *columns: Column[Any]) -> Index:
-    """Only the turns of one state, in order: it costs nothing while a turn is elsewhere."""
-    return Index(name, *columns, sqlite_where=is_in(state), postgresql_where=is_in(state))
+def _index_of(where: ColumnElement[bool], name: str, *columns: Column[Any]) -> Index:
+    """Only of some turns: it costs nothing while a turn is none of them."""
+    return Index(name, *columns, sqlite_where=where, postgresql_where=where)
+
+
+def has_reason(*reasons: str) -> ColumnElement[bool]:
+    """Written out likewise."""
+    return turns.c.reason.in_([literal_column(f"'{reason}'") for reason in reasons])
 
 
 def in_order(query: Q, index: str) -> Q:
@@ -144,8 +146,13 @@ def in_order(query: Q, index: str) -> Q:
     return query.with_hint(turns, f"INDEXED BY {index}", "sqlite")
 
 
-_ordered("turns_judge", State.JUDGE, turns.c.judge_at, turns.c.id)
-_ordered("turns_queue", State.QUEUED, turns.c.ready_at, turns.c.id)
+_index_of(is_in(State.JUDGE), "turns_judge", turns.c.judge_at, turns.c.id)
+_index_of(is_in(State.QUEUED), "turns_queue", turns.c.ready_at, turns.c.id)
+_index_of(turns.c.chain.is_not(None), "turns_chain", turns.c.owner, turns.c.chain)
+_index_of(has_reason(*UNFINISHED), "turns_unfinished", turns.c.owner, turns.c.body_hash)
+_index_of(turns.c.idempotency_key.is_not(None), "turns_keyed", turns.c.owner, turns.c.idempotency_key)
+RETIRED_INDEXES = ("sessions_seen", "turns_body")
+"""Those of earlier releases, which only cost."""
 
 contents = Table(
     "contents",

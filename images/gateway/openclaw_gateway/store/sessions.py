@@ -5,7 +5,6 @@ session only when exactly one holds the conversation it continues.
 """
 
 import json
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import ColumnElement, delete, update
 
-from openclaw_gateway import conversation
+from openclaw_gateway import conversation, identifiers
 from openclaw_gateway.store import statements as st
 from openclaw_gateway.store.prepared import Prepared
 from openclaw_gateway.store.schema import Drop, State, contents, next_states, turns
@@ -76,18 +75,25 @@ def next_turn(tx: Transaction, arrival: Arrival, session: Session | None) -> tup
     if session is not None:
         (row,) = tx.run(st.NEXT_NUMBER, {"b_id": session.id, "b_now": tx.now, "b_done": arrival.done})
         return session, int(row.turns)
-    name, explicit = arrival.session or f"anon-{secrets.token_hex(8)}", arrival.session is not None
+    name, explicit = arrival.session or _drawn(tx.now), arrival.session is not None
     values = {"owner": arrival.owner, "name": name, "explicit": explicit, "turns": 1}
     (row,) = tx.run(st.INSERT_SESSION, values | {"done": arrival.done, "seen_at": tx.now})
     return Session(row.id, name, explicit), 1
+
+
+def _drawn(now: float) -> str:
+    """A name nobody can guess. Names drawn one after another lie beside each other in the index."""
+    return f"anon-{int(now):08x}{identifiers.draw(8)}"
 
 
 def touch(tx: Transaction, session: Session, *, done: bool) -> None:
     tx.run(st.TOUCH_SESSION, {"b_id": session.id, "b_now": tx.now, "b_done": done})
 
 
-def seen(tx: Transaction, session_id: int) -> None:
-    tx.run(st.SEE_SESSION, {"b_id": session_id, "b_now": tx.now})
+def seen(tx: Transaction, session_id: int, before: float, policy: Policy) -> None:
+    """Something happened in a session that was last seen `before`; a hundredth of the time it may idle is no news."""
+    if tx.now - before > policy.session_idle_sec / 100:
+        tx.run(st.SEE_SESSION, {"b_id": session_id, "b_now": tx.now})
 
 
 def attach_next_state(tx: Transaction, arrival: Arrival, session: Session, policy: Policy) -> int | None:
@@ -206,8 +212,10 @@ def _contradict(one: dict[str, str], other: dict[str, str]) -> bool:
 
 def _earlier_attempt(tx: Transaction, arrival: Arrival, session: Session) -> AnyRow | None:
     """The newest turn of the session that this request repeats as a retry."""
-    statement = st.RETRIED_IN_SESSION if arrival.is_retry else st.EARLIER_IN_SESSION
-    return first(tx.run(statement, _body(tx, arrival) | {"b_session": session.id}))
+    given = _body(tx, arrival) | {"b_session": session.id}
+    if arrival.is_retry:
+        return first(tx.run(st.RETRIED_IN_SESSION, given))
+    return _unfinished_or_same_key(tx, given, st.UNFINISHED_IN_SESSION, st.SAME_KEY_IN_SESSION)
 
 
 def _anonymous_attempt(tx: Transaction, arrival: Arrival) -> AnyRow | None:
@@ -215,8 +223,18 @@ def _anonymous_attempt(tx: Transaction, arrival: Arrival) -> AnyRow | None:
 
     x-stainless-retry-count alone could be anybody's: two users may open with the same words.
     """
-    row = first(tx.run(st.EARLIER_ANONYMOUS, _body(tx, arrival)))
+    row = _unfinished_or_same_key(tx, _body(tx, arrival), st.UNFINISHED_ANONYMOUS, st.SAME_KEY_ANONYMOUS)
     return None if row is None or _contradict(json.loads(row.hints), arrival.hints) else row
+
+
+def _unfinished_or_same_key(
+    tx: Transaction, given: dict[str, Any], unfinished: Prepared, same_key: Prepared
+) -> AnyRow | None:
+    """The newer one, if both are found."""
+    rows = tx.run(unfinished, given)
+    if given["b_key"] is not None:
+        rows += tx.run(same_key, given)
+    return max(rows, key=lambda row: row.id, default=None)
 
 
 def _body(tx: Transaction, arrival: Arrival) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 
 from openclaw_core.config.components import GatewayConfig
 from openclaw_gateway.store import statements as st
-from openclaw_gateway.store.prepared import Prepared, PreparedIn
+from openclaw_gateway.store.prepared import Driver, Prepared, PreparedIn
 from openclaw_gateway.store.schema import counters
 
 AnyRow: TypeAlias = Any
@@ -78,6 +78,9 @@ class Transaction:
     backlog: dict[str, int] | None = None
     """Turns that take a place, by state, as far as this commit has counted them."""
 
+    def __post_init__(self) -> None:
+        self._driver = Driver(self._connection)
+
     @property
     def connection(self) -> Connection:
         """For whatever is not prepared: it may change the backlog, so that is counted anew."""
@@ -86,10 +89,10 @@ class Transaction:
 
     def run(self, statement: Prepared, given: Mapping[str, Any]) -> list[AnyRow]:
         """A prepared statement. What it does to the backlog, the caller says with `moved`."""
-        return statement.run(self._connection, given)
+        return statement.run(self._driver, given)
 
     def run_in(self, statement: PreparedIn, given: Mapping[str, Any], values: Sequence[Any]) -> list[AnyRow]:
-        return statement.run(self._connection, given, values)
+        return statement.run(self._driver, given, values)
 
     def moved(self, *, out_of: str | None = None, into: str | None = None) -> None:
         """A turn left its place, or took one."""
@@ -103,8 +106,9 @@ class Transaction:
 
     def flush(self) -> None:
         """Add the changes to the counters, in the same commit as the rows they count."""
-        if changes := [{"name": name, "value": change} for name, change in self.counts.items() if change]:
-            self._connection.execute(st.COUNT, changes)
+        for name, change in self.counts.items():
+            if change:
+                self.run(st.COUNT, {"name": name, "value": change})
         self.counts.clear()
 
 

@@ -143,7 +143,8 @@ def finish(tx: Transaction, turn_id: int, finished: Finished, policy: Policy) ->
     )
     counts = waits and policy.next_state_grace_sec > 0
     tx.moved(out_of=State.GENERATING, into=State.NEXT_STATE if counts else None)
-    sessions.seen(tx, row.session_id)
+    if row.seen_at is not None:
+        sessions.seen(tx, row.session_id, row.seen_at, policy)
     return reason
 
 
@@ -313,8 +314,8 @@ def _keep(tx: Transaction, turn_id: int, finished: Finished, recording: Recordin
             "prompt_ids": array("i", recording.prompt_ids).tobytes(),
             "output_ids": array("i", recording.output_ids).tobytes(),
             "logprobs": array("d", recording.logprobs).tobytes(),
-            "spans": orjson.dumps([span.model_dump() for span in recording.spans]),
-            "sampling": orjson.dumps(recording.sampling.model_dump()),
+            "spans": orjson.dumps([span.__dict__ for span in recording.spans]),
+            "sampling": orjson.dumps(recording.sampling.__dict__),
         },
     )
 

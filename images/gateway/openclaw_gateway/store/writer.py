@@ -56,6 +56,7 @@ class Writer:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._connection: Connection | None = None
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._ended = self._loop.create_future()
@@ -99,6 +100,7 @@ class Writer:
                 self._scrub([waiting for waiting in batch if waiting.operation is _scrub])
         except Exception as error:  # the thread's outermost loop: its end must reach the event loop
             failure = error
+        self._let_go()
         self._hand_over(self._finish, failure)
 
     def _gather(self) -> list[_Waiting]:
@@ -114,6 +116,7 @@ class Writer:
     def _scrub(self, batch: Sequence[_Waiting]) -> None:
         if not batch:
             return
+        self._let_go()
         try:
             self._database.scrub()
         except DBAPIError as error:
@@ -154,28 +157,45 @@ class Writer:
 
     @contextlib.contextmanager
     def _begun(self) -> Iterator[tuple[Connection, Started]]:
-        """A connection with its transaction begun; a connection that went stale while idle is replaced once."""
-        with contextlib.ExitStack() as stack:
-            try:
-                try:
-                    begun = self._begin(stack)
-                except DBAPIError as error:
-                    if not is_lost(error):
-                        raise
-                    begun = self._begin(stack)
-            except DBAPIError as error:
-                raise _BrokenError(error) from error
-            yield begun
+        """The connection with its transaction begun; one that went stale while idle is replaced once.
 
-    def _begin(self, stack: contextlib.ExitStack) -> tuple[Connection, Started]:
-        connection = stack.enter_context(self._database.engine.connect())
-        connection.begin()
-        return connection, self._database.start(connection)
+        It is kept from commit to commit, for taking one costs more than a turn; whatever goes wrong gives it up.
+        """
+        try:
+            try:
+                begun = self._begin()
+            except DBAPIError as error:
+                if not is_lost(error):
+                    raise
+                self._let_go()
+                begun = self._begin()
+        except DBAPIError as error:
+            self._let_go()
+            raise _BrokenError(error) from error
+        try:
+            yield begun
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _begin(self) -> tuple[Connection, Started]:
+        if self._connection is None:
+            self._connection = self._database.engine.connect()
+        self._connection.begin()
+        return self._connection, self._database.start(self._connection)
+
+    def _let_go(self) -> None:
+        """Close the connection, which rolls back what it has begun."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(DBAPIError):
+                connection.close()
 
     def _end(self, connection: Connection, started: Started) -> None:
         try:
             connection.commit()
         except DBAPIError as error:
+            self._let_go()
             if not (is_lost(error) and self._happened(started)):
                 raise _BrokenError(error) from error
 
