@@ -10,7 +10,7 @@ and object. A task that fails in an unforeseen way takes the loop, and with it t
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -98,7 +98,8 @@ class SyncLoop:
                 actions = self._machine.handle(told, loop.time(), datetime.now(UTC))
                 together = sum(isinstance(action, m.SyncEngine) for action in actions)
                 for action in actions:
-                    tasks.create_task(self._perform(action, together))
+                    for work in self._works(action, together):
+                        tasks.create_task(work)
                 self._look()
 
     async def _next(self, timeout: float) -> m.Told:
@@ -120,6 +121,18 @@ class SyncLoop:
         if now != self._view:
             self._changed()
         self._view = now
+
+    def _works(self, action: m.Action, together: int) -> list[Coroutine[None, None, None]]:
+        """What an action asks for, in the order in which it should leave this process.
+
+        A word to gateways is one task for each right here: users wait for it, so it goes before the writes that the
+        machine asks for in the same moment.
+        """
+        if not isinstance(action, m.TellGateways):
+            return [self._perform(action, together)]
+        gateways, body = Gateways(self._session, self._tokens.gateway), action.paused.model_dump_json().encode()
+        pods = self._world.gateways if self._world is not None else ()
+        return [self._tell(gateways, pod, body) for pod in pods]
 
     async def _perform(self, action: m.Action, together: int) -> None:
         """`together`: engines that are told to sync in this same moment, who may share a transfer."""
@@ -143,8 +156,6 @@ class SyncLoop:
             case m.RetainAdapters(uid, versions):
                 if ip := self._ip(uid):
                     await self._agents().retain(ip, versions)
-            case m.TellGateways():
-                await self._tell(action)
             case m.Announce(kind, reason, message):
                 await self._recorder.post(self._training.key, self._training.uid, Event(kind, reason, message))
 
@@ -186,16 +197,10 @@ class SyncLoop:
         answer, error, refused = await self._agents().sync(ip, sync)
         return m.SyncEnded(action.uid, action.epoch, action.version, answer, error, refused)
 
-    async def _tell(self, action: m.TellGateways) -> None:
-        gateways, body = Gateways(self._session, self._tokens.gateway), action.paused.model_dump_json().encode()
-
-        async def one(pod: m.GatewayPod) -> None:
-            ack = await gateways.tell(pod, body)
-            if ack is not None:
-                self._inbox.put_nowait(m.GatewayAcked(pod.uid, ack.epoch))
-
-        pods = self._world.gateways if self._world is not None else ()
-        await asyncio.gather(*(one(pod) for pod in pods))
+    async def _tell(self, gateways: Gateways, pod: m.GatewayPod, body: bytes) -> None:
+        ack = await gateways.tell(pod, body)
+        if ack is not None:
+            self._inbox.put_nowait(m.GatewayAcked(pod.uid, ack.epoch))
 
     def _agents(self) -> Agents:
         return Agents(self._session, self._tokens.agent)

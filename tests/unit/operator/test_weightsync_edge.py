@@ -7,15 +7,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import aiohttp
+import pytest
 from aiohttp import web
 
 from openclaw_core import names
+from openclaw_core.kube import Object
 from openclaw_core.leases import Published, WeightSyncState, parse_weight_sync
 from openclaw_core.versions import BASE, WeightVersion
 from openclaw_core.wire import AgentState, Paused, PausedAck, Prepare, Prepared, Sync, Synced, Transfer
 from openclaw_operator.events import Recorder
 from openclaw_operator.weightsync import model as m
 from openclaw_operator.weightsync.edge import SyncLoop, Tokens
+from openclaw_operator.weightsync.gateways import Gateways
 from tests.unit.operator.memory_kube import MemoryKube
 from tests.unit.operator.trainings import training
 
@@ -180,6 +183,38 @@ async def test_engines_of_one_sync_are_sent_to_the_same_transfer() -> None:
     assert [order.transfer for order in orders if isinstance(order, Sync)] == [
         Transfer(url=f"http://127.0.7.9:{names.PORT_SENDER}", engines=2)
     ] * 2
+
+
+class NotingKube(MemoryKube):
+    """Notes when the Lease is written."""
+
+    def __init__(self, order: list[str]) -> None:
+        super().__init__()
+        self._order = order
+
+    async def merge_patch(self, path: str, patch: Object, *, field_manager: str | None = None) -> Object:
+        if path == LEASE:
+            self._order.append("hold written" if patch["spec"].get("holderIdentity") else "release written")
+        return await super().merge_patch(path, patch, field_manager=field_manager)
+
+
+async def test_word_of_the_release_leaves_before_its_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    async def tell(_: object, pod: m.GatewayPod, body: bytes) -> PausedAck:
+        told = Paused.model_validate_json(body)
+        order.append(f"{'hold' if told.lease_sec else 'release'} told")
+        return PausedAck(epoch=told.epoch, pod_uid=pod.uid, process_start=0.0, paused=told.lease_sec > 0)
+
+    monkeypatch.setattr(Gateways, "tell", tell)
+    engine, kube = Pod("127.0.7.8"), NotingKube(order)
+    kube.put(LEASE, {"metadata": {"name": "demo-weight-sync"}, "spec": {}})
+    routes = {"/state": engine.state, "/prepare": engine.prepare, "/sync": engine.sync}
+    async with serving(engine.ip, names.PORT_AGENT, routes), running(kube) as loop:
+        loop.update(training(), world([engine], [Pod("127.0.7.9"), Pod("127.0.7.10")], NEW), TOKENS)
+        await until(lambda: loop.view.last_sync is not None)
+    since_hold = order[order.index("hold told") :]
+    assert since_hold[:5] == ["hold told"] * 2 + ["release told"] * 2 + ["release written"]
 
 
 async def test_silent_gateway_is_waited_for_half_a_second_and_then_left() -> None:
