@@ -155,12 +155,15 @@ class StandIns:
     def last_sync(self, last: LastSync | None) -> Sync:
         """What they noted of the sync that ended just now."""
         assert last is not None
-        time.sleep(0.05)  # the last gateway may still be reading its word; nothing is measured in this moment
-        windows, updates = self.gateway_process.rows(), self.engine_process.rows()
-        return Sync(
-            window=max(seconds for epoch, seconds in windows if epoch == last.epoch),
-            engine=max(seconds for epoch, seconds in updates if epoch == last.epoch),
-        )
+        windows: list[float] = []
+        updates: list[float] = []
+        for _ in range(100):  # a gateway may still be reading its word; nothing is measured in this moment
+            time.sleep(0.05)
+            windows += [seconds for epoch, seconds in self.gateway_process.rows() if epoch == last.epoch]
+            updates += [seconds for epoch, seconds in self.engine_process.rows() if epoch == last.epoch]
+            if len(windows) == len(self.gateways):
+                break
+        return Sync(window=max(windows), engine=max(updates))
 
 
 def _percentile(values: list[float], share: float) -> float:
