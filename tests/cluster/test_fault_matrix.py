@@ -7,7 +7,7 @@ import pytest
 
 from tests.faults import matrix
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces and nft need root")

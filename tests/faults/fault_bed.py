@@ -315,6 +315,8 @@ async def bed(folder: Path) -> AsyncIterator[Bed]:
             for part in made.parts.values():
                 part.signal(signal.SIGCONT)
                 part.signal(signal.SIGKILL)
+                if part.process is not None:
+                    part.process.wait(timeout=10)
             _kill_engines(folder)
 
 
