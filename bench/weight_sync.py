@@ -4,7 +4,9 @@ The operator's own loop runs here against stand-in agents and gateways in two ot
 events live in a fresh namespace. A window is what a user of one gateway sees: from its first word of the hold (direct
 post or Lease watch) to its first word of the release. Overhead = the longest window − the slowest engine's own update.
 Beside it, in the same run: the time from one Lease patch to the watch event of it, and how many requests of stock
-clients fail over such windows (`clients`). The last line is JSON; what this run did not measure is null.
+clients fail over such windows (`clients`). Then real SGLang (`real_engine`; `--real-rounds 0` leaves it out): the
+window beside the copying of the same bytes, and LoRA adapters swapped under load. The last line is JSON; what this run
+did not measure is null.
 """
 
 import argparse
@@ -21,7 +23,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from bench import clients, stand_ins
+from bench import clients, real_engine, stand_ins
 from examples.quickstart.commands import Cluster
 from openclaw_core import kube, names
 from openclaw_core.config.spec import TrainingSpec
@@ -188,7 +190,9 @@ async def _run(options: argparse.Namespace) -> Figures:
         watch = await _measure_watch(api, namespace, options.rounds)
         played = StandIns(engines, gateways, engine_process, gateway_process)
         syncs = await _syncs(api, namespace, played, options.rounds)
-    return _result(options, syncs, watch, await clients.measure(options.client_rounds))
+        asked = await clients.measure(options.client_rounds)
+        real = await real_engine.measure(api, kubeconfig, options.real_rounds) if options.real_rounds else {}
+    return _result(options, syncs, watch, asked) | real
 
 
 def _result(options: argparse.Namespace, syncs: list[Sync], watch: list[float], asked: clients.Asked) -> Figures:
@@ -221,6 +225,7 @@ def main() -> None:
     parser.add_argument("--engines", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--client-rounds", type=int, default=3, help="times that clients meet each length of window")
+    parser.add_argument("--real-rounds", type=int, default=12, help="syncs of each kind on real SGLang; 0: none")
     sys.stdout.write(json.dumps(asyncio.run(_run(parser.parse_args()))) + "\n")
 
 

@@ -134,11 +134,14 @@ def sglang_alone(space: str) -> Iterator[EnginePod]:
 
 
 @contextmanager
-def with_agent(space: str, target: str) -> Iterator[EnginePod]:
-    """The container as the operator runs it, its target a directory of the volume; `apply_agent_config` comes first."""
+def with_agent(space: str, target: str, shape: str = "tiny") -> Iterator[EnginePod]:
+    """The container as the operator runs it, its target a directory of the volume; `apply_agent_config` comes first.
+
+    `shape` of the model: tiny or 135M.
+    """
     environment = {names.ENV_AGENT_TOKEN: AGENT_TOKEN}
     probe = {"httpGet": {"path": "/readyz", "port": names.PORT_AGENT}, "periodSeconds": 1, "failureThreshold": 600}
-    with _running(_pod(space, "engine", None, environment, probe, target)) as pod:
+    with _running(_pod(space, "engine", None, environment, probe, target, shape)) as pod:
         yield pod
 
 
@@ -149,6 +152,7 @@ def _pod(
     environment: dict[str, str],
     probe: dict[str, Any],
     target: str = "base",
+    shape: str = "tiny",
 ) -> dict[str, Any]:
     security = {
         "allowPrivilegeEscalation": False,
@@ -163,7 +167,7 @@ def _pod(
     make = {
         "name": "weights",
         "image": image(),
-        "command": ["python3", "/scripts/tiny_policy.py", names.WEIGHTS_DIR, names.TARGET_FILE, target],
+        "command": ["python3", "/scripts/tiny_policy.py", names.WEIGHTS_DIR, names.TARGET_FILE, target, shape],
         "env": [{"name": "HOME", "value": "/tmp"}, {"name": "OMP_NUM_THREADS", "value": "1"}],
         "resources": resources,
         "securityContext": security,

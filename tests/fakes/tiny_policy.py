@@ -2,7 +2,8 @@
 
 Run as a script in the engine image: `python tiny_policy.py <volume> <target file> <name>` writes `base`, `v1`, `v2`, a
 `v3` whose weights are those of `v2`, a damaged `v4`, and LoRA adapters `v5` to `v8`; the versions to announce are in
-`<volume>/versions.json`, and the target file names one of them.
+`<volume>/versions.json`, and the target file names one of them. A fourth word `135M` makes `base`, `v1` and `v2` of the
+shape of SmolLM2-135M instead (538 MB each), for benches.
 2 layers, hidden 64, byte-level BPE of 400, context 4096, float32.
 """
 
@@ -20,7 +21,7 @@ _TEMPLATE = (
 _TEXT = "The capital of France is Paris. user assistant system What is the largest ocean? The Pacific is. " * 8
 
 
-def write_model(directory: Path, seed: int) -> None:
+def write_model(directory: Path, seed: int, shape: str = "tiny") -> None:
     """Write model and tokenizer; the same seed gives the same bytes."""
     import torch
     from transformers import LlamaForCausalLM
@@ -28,7 +29,8 @@ def write_model(directory: Path, seed: int) -> None:
     torch.manual_seed(seed)
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer()
-    LlamaForCausalLM(_config(len(tokenizer))).save_pretrained(directory)
+    config = _config(len(tokenizer)) if shape == "tiny" else _config_135m()
+    LlamaForCausalLM(config).save_pretrained(directory)
     tokenizer.save_pretrained(directory)
 
 
@@ -103,6 +105,35 @@ def _config(vocabulary: int) -> Any:
     )
 
 
+def _config_135m() -> Any:
+    from transformers import LlamaConfig
+
+    return LlamaConfig(
+        vocab_size=49152,
+        hidden_size=576,
+        intermediate_size=1536,
+        num_hidden_layers=30,
+        num_attention_heads=9,
+        num_key_value_heads=3,
+        max_position_embeddings=4096,
+        bos_token_id=0,
+        eos_token_id=1,
+        tie_word_embeddings=True,
+    )
+
+
+def write_large_volume(root: Path) -> dict[str, str]:
+    """Base and two versions of 135 million weights."""
+    import weight_versions
+
+    announced = {"base": "0-00000000"}
+    for number in (0, 1, 2):
+        write_model(root / (f"v{number}" if number else "base"), number, "135M")
+    for number in (1, 2):
+        announced[f"v{number}"] = str(weight_versions.seal(root / f"v{number}", number))
+    return announced
+
+
 def write_volume(root: Path) -> dict[str, str]:
     """Base, four versions and four adapters; directory to version."""
     import weight_versions  # lies beside this script in the pod
@@ -122,6 +153,6 @@ def write_volume(root: Path) -> dict[str, str]:
 
 if __name__ == "__main__":
     volume, target, aim = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-    announced_versions = write_volume(volume)
+    announced_versions = (write_large_volume if "135M" in sys.argv[4:] else write_volume)(volume)
     (volume / "versions.json").write_text(json.dumps(announced_versions))
     target.write_text(json.dumps({"version": announced_versions[aim]}))
