@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from openclaw_cluster import bare
-from tests.cluster.lab import CHART, ROOT, Lab, helm, install_operator, kubectl
+from tests.cluster.lab import CHART, ROOT, Lab, helm, install_operator, kubectl, until
 from tests.cluster.own_operator import OwnOperator, PaperKubelet, Rig
 
 
@@ -74,4 +74,6 @@ def operator_account(plane: bare.Bare) -> Path:
 def install_crd(kubeconfig: Path) -> None:
     file = str(ROOT / "crds" / "openclawtrainings.openclawrl.io.yaml")
     kubectl("apply", "--server-side", "-f", file, kubeconfig=kubeconfig)
-    kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", file, kubeconfig=kubeconfig)
+    # Not `kubectl wait`: it gives up on a definition that has no conditions yet.
+    state = ("get", "-f", file, "-o", 'jsonpath={.status.conditions[?(@.type=="Established")].status}')
+    until("the CRD is established", lambda: kubectl(*state, kubeconfig=kubeconfig) == "True", 60)

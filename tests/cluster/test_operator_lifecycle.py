@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from openclaw_core import names
-from tests.cluster.lab import kubectl, training, until
+from tests.cluster.lab import CHART, helm, kubectl, training, until
 from tests.cluster.own_operator import Rig, ready, waiting
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -89,6 +89,24 @@ def test_replace_that_wipes_annotations_creates_nothing_twice(rig: Rig, demo: st
     )
     assert {name: item["metadata"]["uid"] for name, item in named(rig).items()} == before
     assert rig.lab.status(demo)["phase"] == "Running"
+
+
+def test_forced_upgrade_of_the_chart_makes_nothing_twice_and_keeps_every_training(rig: Rig, demo: str) -> None:
+    """`--force` replaces the chart's objects whole, the CRD and the operator's account among them."""
+    crd = ("get", "crd", f"{names.PLURAL}.{names.GROUP}", "-o", "jsonpath={.metadata.uid}")
+    definition = kubectl(*crd, kubeconfig=rig.plane.kubeconfig)
+    training_uid = rig.lab.get(names.PLURAL, demo)["metadata"]["uid"]
+    before = {name: item["metadata"]["uid"] for name, item in named(rig).items()}
+    helm(
+        *("upgrade", "openclaw", str(CHART), "--namespace", "ops", "--set", "replicas=0", "--force"),
+        kubeconfig=rig.plane.kubeconfig,
+    )
+    edit(rig, rewardJudging={"judgeTimeoutSec": 37})
+    generation = rig.lab.get(names.PLURAL, demo)["metadata"]["generation"]
+    until("the operator goes on", lambda: rig.lab.status(demo)["observedGeneration"] == generation, 60)
+    assert kubectl(*crd, kubeconfig=rig.plane.kubeconfig) == definition
+    assert rig.lab.get(names.PLURAL, demo)["metadata"]["uid"] == training_uid
+    assert {name: item["metadata"]["uid"] for name, item in named(rig).items()} == before
 
 
 def named(rig: Rig) -> dict[str, Object]:
