@@ -51,14 +51,24 @@ def helm(*arguments: str, kubeconfig: Path, timeout: float = 120.0) -> str:
     return _run([tool, "--kubeconfig", str(kubeconfig), *arguments], None, timeout)
 
 
+def release_helm() -> list[str]:
+    """Command line of helm for the cluster under test."""
+    context = os.environ.get("KUBECONTEXT")
+    tool = shutil.which("helm") if context else None
+    return [tool or str(CACHE / "cluster" / "bin" / "helm"), *(["--kube-context", context] if context else [])]
+
+
+def helm_test() -> str:
+    """`helm test` of the installed release; CommandError when it fails."""
+    return _run([*release_helm(), "test", RELEASE, "--namespace", OPERATOR_NAMESPACE, "--timeout=3m"], None, 200.0)
+
+
 def install_operator() -> None:
     """helm upgrade --install of this chart with the newest operator image.
 
     A release that is there keeps the component images it was given, so a training beside the tests is not rolled.
     """
-    context = os.environ.get("KUBECONTEXT")
-    tool = shutil.which("helm") if context else None
-    helm = [tool or str(CACHE / "cluster" / "bin" / "helm"), *(["--kube-context", context] if context else [])]
+    helm = release_helm()
     there = RELEASE in _run([*helm, "list", "--namespace", OPERATOR_NAMESPACE, "--short"], None, 60.0).split()
     chosen = {name: image for name, image in images().items() if name == "operator" or not there}
     values = [word for name, image in chosen.items() if name != "quickstart" for word in _set_image(name, image)]

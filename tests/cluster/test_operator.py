@@ -6,7 +6,7 @@ import time
 import pytest
 
 from openclaw_core import names
-from tests.cluster.lab import OPERATOR_NAMESPACE, RELEASE, CommandError, Lab, kubectl, training, until
+from tests.cluster.lab import OPERATOR_NAMESPACE, RELEASE, CommandError, Lab, helm_test, kubectl, training, until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
 
@@ -20,6 +20,11 @@ def demo(lab: Lab) -> str:
     )
     lab.until_phase("demo", "Running")
     return "demo"
+
+
+@pytest.mark.usefixtures("operator")
+def test_helm_test_of_the_installed_operator_succeeds() -> None:
+    assert "Succeeded" in helm_test()
 
 
 def uids(lab: Lab, training_name: str) -> dict[str, set[str]]:
