@@ -168,6 +168,8 @@ async def _idle(operator: OwnOperator, seconds: float) -> Object:
         raise RuntimeError("the operator was not started")
     cpu, writes = _cpu_seconds(process.pid), _writes(operator)
     await asyncio.sleep(seconds)
+    if process.poll() is not None:
+        raise RuntimeError(f"the operator ended while idle: {operator.log.read_text()[-2000:]}")
     used = _cpu_seconds(process.pid) - cpu
     return {
         "rss_mb": round(_rss_mb(process.pid), 1),

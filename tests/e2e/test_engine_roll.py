@@ -24,7 +24,7 @@ from examples.quickstart.options import Options
 from openclaw_core import kube, names
 from tests.e2e.running_training import GATEWAY_PORT, removed_afterwards, until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1200)]
 NAMESPACE = "openclaw-engine-roll"
 CLIENTS, ENGINES, TOKENS = 4, 2, 24
 _LIMIT = aiohttp.ClientTimeout(total=120)
