@@ -73,7 +73,8 @@ def request(*, stream: bool) -> bytes:
 
 async def measure(stack: stacks.Stack, streaming: stacks.Stack, into: Measured, *, direct: Sequence[float]) -> None:
     """One round: `stack` stands before the engine of whole answers, `streaming` before the one that streams."""
-    many = SLOW_REQUESTS if stack.name in ("LiteLLM proxy", "OpenClaw-RL (httpx)") else REQUESTS
+    slow = stack.name in ("LiteLLM proxy", "OpenClaw-RL (httpx)")
+    many, streams = (SLOW_REQUESTS, STREAMS) if slow else (REQUESTS, STREAMS * 2)
     await closed_loop(stack.port, lambda _: request(stream=False), 100, CLIENTS)
     before = stack.cpu_sec()
     checked(await closed_loop(stack.port, lambda _: request(stream=False), many, CLIENTS), stack)
@@ -82,9 +83,9 @@ async def measure(stack: stacks.Stack, streaming: stacks.Stack, into: Measured, 
     for share, name in ((0.5, "p50"), (0.99, "p99")):
         into.added_ms[name].append((quantile([one.last_sec for one in seen], share) - quantile(direct, share)) * 1e3)
     before = streaming.cpu_sec()
-    seen = await closed_loop(streaming.port, lambda _: request(stream=True), STREAMS * 2, STREAMS)
+    seen = await closed_loop(streaming.port, lambda _: request(stream=True), streams, STREAMS)
     checked(seen, streaming, streams=True)
-    into.chunk_us.append((streaming.cpu_sec() - before) / (STREAMS * 2 * STREAM_TOKENS) * 1e6)
+    into.chunk_us.append((streaming.cpu_sec() - before) / (streams * STREAM_TOKENS) * 1e6)
     into.first_byte_ms.append(quantile([one.first_sec for one in seen], 0.5) * 1e3)
 
 
@@ -122,12 +123,13 @@ async def run(rounds: int, only: Sequence[str], growth_requests: int, directory:
             direct = await open_loop(whole.port, lambda _: request(stream=False), LATENCY_REQUESTS, LATENCY_PER_SEC)
             for stack, streaming in pairs:
                 await measure(stack, streaming, results[stack.name], direct=[one.last_sec for one in direct])
+            say(table(results))
         growth = 0.0
         for stack, _ in pairs:
             if stack.name == "openclaw gateway":
                 say(f"memory over {growth_requests} requests")
                 growth = await growth_mb(stack, growth_requests)
-    show(results)
+    sys.stdout.write(f"\n{table(results)}\n\n")
     return ratios(results) | {"rss_growth_mb": round(growth, 1)}
 
 
@@ -162,13 +164,14 @@ def ratios(results: dict[str, Measured]) -> dict[str, float]:
     return found
 
 
-def show(results: dict[str, Measured]) -> None:
+def table(results: dict[str, Measured]) -> str:
+    """Medians of the rounds so far."""
     lines = [f"{'proxy':<22}{'us/request':>12}{'us/chunk':>10}{'added p50 ms':>14}{'p99 ms':>9}{'first byte ms':>15}"]
     for name, one in results.items():
         values = (one.request_us, one.chunk_us, one.added_ms["p50"], one.added_ms["p99"], one.first_byte_ms)
         request_us, chunk_us, p50, p99, first = (statistics.median(each) for each in values)
         lines.append(f"{name:<22}{request_us:>12.0f}{chunk_us:>10.1f}{p50:>14.2f}{p99:>9.2f}{first:>15.1f}")
-    sys.stdout.write("\n".join(["", *lines, "", ""]))
+    return "\n".join(lines)
 
 
 def say(text: str) -> None:

@@ -117,7 +117,7 @@ class Sqlite:
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:
     connection.isolation_level = None  # we say BEGIN ourselves
-    pragmas = ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "cache_size=-32768", "busy_timeout=5000")
+    pragmas = ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "cache_size=-8192", "busy_timeout=5000")
     for pragma in (*pragmas, "journal_size_limit=67108864"):
         connection.execute(f"PRAGMA {pragma}")
 
