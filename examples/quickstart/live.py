@@ -65,7 +65,7 @@ def facts(seen: Observation) -> dict[str, str]:
         "trainer": seen.trainer.phase if seen.trainer else "–",
         "queued / leased": f"{seen.stats.queued} / {seen.stats.leased}",
         "lag of the last batch": f"{last.lag_mean:.1f} (max {last.lag_max})" if last else "–",
-        "drift |Δ logprob|": f"{last.logprob_abs_diff:.1e}" if last else "–",
+        "|Δ logprob| of the batch": f"{last.logprob_abs_diff:.1e}" if last else "–",
         "turns answered": str(seen.users.turns_ok),
         "sync windows": f"{len(windows)}, last {windows[-1]:.0f} ms" if windows else "0",
         "503 / 429": f"{refused(seen, 503)} / {refused(seen, 429)}",

@@ -55,7 +55,7 @@ def _share_trouble(machine: Machine, world: m.World, lease: WeightSyncState) -> 
     if share <= m.HOLD_SHARE_LIMIT and not waits:
         return None
     text = f"submissions were paused {share:.0%} of the last 10 minutes (limit {m.HOLD_SHARE_LIMIT:.0%})"
-    return m.Trouble(Reason.HOLDS_TOO_LONG, f"{text}; the next sync waits" if waits else text)
+    return m.Trouble(Reason.HOLDS_TOO_LONG, f"{text}; the next sync waits until its pause fits in" if waits else text)
 
 
 def _request(machine: Machine) -> m.RequestView | None:
