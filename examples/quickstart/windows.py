@@ -1,8 +1,8 @@
 """When submissions were paused, from the Lease's watch log; and which refusals fall outside. Pure.
 
-A window begins when Lease `<name>-weight-sync` is first seen held by a new epoch and ends when it is first seen
-released (or its duration is over). Clients' refusals come with the clients' own send and answer times. Nothing here
-looks at a counter of the platform.
+A window begins when a new epoch's hold was written into Lease `<name>-weight-sync` and ends when the Lease is first
+seen released (or the hold's duration is over). Clients' refusals come with the clients' own send and answer times.
+Nothing here looks at a counter of the platform.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,8 +45,8 @@ class WindowLog:
             self._close(min(seen_at, open_window.expires_at))
             open_window = None
         if state.hold is not None and open_window is None and state.epoch != self._last_epoch():
-            # A hold that was written before the first look began then, not now.
-            began = seen_at if self._epoch is not None else min(seen_at, state.hold.acquired_at.timestamp())
+            # Written before we saw it: our first look may be late, and a busy watch brings hold and release at once.
+            began = min(seen_at, state.hold.acquired_at.timestamp())
             expires = began + state.hold.duration_sec
             self.windows.append(Window(state.epoch, state.hold.pause_version, began, None, expires))
         self._epoch = max(state.epoch, self._epoch or 0)

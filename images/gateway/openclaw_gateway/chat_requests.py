@@ -118,6 +118,9 @@ def of_body(headers: Mapping[str, str], body: dict[str, Any], raw: bytes, *, def
     for index, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise bad_request(f"messages[{index}]", f"messages[{index}] must be an object with a role")
+    n = body.get("n")
+    if n is not None and not (isinstance(n, int) and n >= 1):
+        raise bad_request("n", f"n is {n!r}; it must be a whole number of at least 1")
     return _request(headers, body, raw, messages, default_main=default_main)
 
 

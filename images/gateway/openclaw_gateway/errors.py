@@ -4,6 +4,7 @@ openai-python retries 408, 409, 429 and 5xx twice and honours Retry-After up to 
 uses another status.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,10 @@ ENDPOINTS = (
     "POST /v1/chat/completions, POST /v1/messages, POST /v1/messages/count_tokens, POST /v1/completions, "
     "GET /v1/models, GET /v1/models/{id}"
 )
+
+
+_WHERE_IN_ITS_SOURCE = re.compile(r"\n\s*File \"|Traceback \(most recent call last\)")
+"""FastAPI ends what it says of a bad body with the place in the engine's source; no client needs that."""
 
 
 class ApiError(Exception):
@@ -143,4 +148,4 @@ def _engine_words(payload: bytes) -> str:
         return payload[:300].decode("utf-8", "replace")
     error = parsed.get("error", parsed) if isinstance(parsed, dict) else parsed
     message = error.get("message") if isinstance(error, dict) else error
-    return str(message)[:2000]
+    return _WHERE_IN_ITS_SOURCE.split(str(message), maxsplit=1)[0].rstrip()[:2000]

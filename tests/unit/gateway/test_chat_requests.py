@@ -27,6 +27,8 @@ def parse(body=None, *, default_main=True, **headers):
         ({"stream": "yes"}, "stream"),
         ({"temperature": "hot"}, "temperature"),
         ({"top_p": True}, "top_p"),
+        ({"n": 0}, "n"),
+        ({"n": "2"}, "n"),
         ({"session_id": 7}, "session_id"),
         ({"session_id": "x" * 300}, "session_id"),
         ({"turn_type": "mian"}, "turn_type"),

@@ -33,8 +33,13 @@ def refusal(sent_at: float, answered_at: float, status: int = 503) -> tuple[floa
 
 def test_window_lasts_from_hold_to_release() -> None:
     log = log_of((idle(0), T0), (held(1, T0 + 10), T0 + 10.01), (idle(1), T0 + 10.26))
-    assert log.closed_milliseconds() == [250.0]
+    assert log.closed_milliseconds() == [260.0]
     assert log.windows[0].version == "1-0a1b2c3d"
+
+
+def test_hold_and_release_that_the_watch_brings_at_once_last_from_the_writing() -> None:
+    log = log_of((idle(0), T0), (held(1, T0 + 10), T0 + 10.4), (idle(1), T0 + 10.4))
+    assert log.closed_milliseconds() == [400.0]
 
 
 def test_repeated_states_of_one_hold_are_one_window() -> None:
