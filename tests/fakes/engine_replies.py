@@ -8,7 +8,7 @@ last token of a finished reply is EOS (id 0). Log probabilities are a fixed func
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -75,6 +75,8 @@ class Generation:
     aborted: bool = False
     retractions: int = 0
     said: list[Piece] = field(default_factory=list)
+    now: Callable[[], float] = time.time
+    """SGLang stamps each event with its own second."""
 
     def advance(self, version: str) -> None:
         self.output.append(self.reply[len(self.output)])
@@ -261,7 +263,7 @@ def error_body(message: str, status: int = 400) -> Json:
 
 def _envelope(run: Generation, kind: str, choices: list[Json]) -> Json:
     model = run.body.get("model", "default")
-    return {"id": run.rid, "object": kind, "created": int(time.time()), "model": model, "choices": choices}
+    return {"id": run.rid, "object": kind, "created": int(run.now()), "model": model, "choices": choices}
 
 
 def _chunk(run: Generation, delta: Json, *, opening: bool = False, **choice: Any) -> bytes:

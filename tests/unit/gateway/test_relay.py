@@ -14,7 +14,7 @@ def stream_of(text, *, logprobs=True, ids=True, usage=False):
 
     def events(body):
         tokens = [*map(ord, text), replies.EOS]
-        run = replies.Generation("rid", body | {"messages": []}, [1, 2, 3], tokens, 1000)
+        run = replies.Generation("rid", body | {"messages": []}, [1, 2, 3], tokens, 1000, now=lambda: 1_800_000_000.0)
         run.body["stream_options"] = {"include_usage": usage}
         parts = [replies.first_chunk(run)]
         while run.finish_reason is None:
