@@ -25,8 +25,24 @@ def problems(document: Located, file: str) -> list[str]:
     except ValidationError as error:
         for fault in error.errors(include_url=False):
             path: Path_ = ("spec", *fault["loc"])
-            found.append(f"{file}:{document.line(path)}: {_field(path)}: {_message(dict(fault))}")
+            if path == ("spec",) and fault["type"] == "value_error":
+                found += [
+                    _across_fields(sentence, document, file) for sentence in _message(dict(fault)).split("; spec.")
+                ]
+            else:
+                found.append(f"{file}:{document.line(path)}: {_field(path)}: {_message(dict(fault))}")
     return found
+
+
+def _across_fields(sentence: str, document: Located, file: str) -> str:
+    """A rule that spans fields stands at the field its sentence begins with, and shows what the file says there."""
+    sentence = sentence if sentence.startswith("spec.") else f"spec.{sentence}"
+    path: Path_ = tuple(re.match(r"[\w.]+\w", sentence)[0].split("."))  # type: ignore[index] # it begins with spec
+    value = document.data
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
+    shown = "" if value is None or isinstance(value, dict | list) else f" (is {value!r})"
+    return f"{file}:{document.line(path)}: {sentence}{shown}"
 
 
 def _header(document: Located, file: str) -> list[str]:

@@ -41,7 +41,15 @@ def test_valid_resource_passes(tmp_path: Path) -> None:
             "  policyServing:\n    inFlight: stop\n",
             "t.yaml:10: spec.policyServing.inFlight: is 'stop': Input should be 'retract', 'drain' or 'abort'",
         ),
-        ("  queue: {maxSize: 8}\n", "spec.queue.maxSize must hold"),
+        (
+            "  queue:\n    maxSize: 8\n",
+            "t.yaml:10: spec.queue.maxSize must hold (policyTraining.maxHeadOffPolicyness + 1) * "
+            "rolloutBatchSize samples (is 8)\n",
+        ),
+        (
+            "  policyTraining:\n    minBatch: 99\n",
+            "t.yaml:10: spec.policyTraining.minBatch must be at most rolloutBatchSize (is 99)\n",
+        ),
         ('  queue: {maxSize: "512"}\n', "t.yaml:9: spec.queue.maxSize: is '512': Input should be a valid integer"),
         (
             "  policyServing:\n    pause_timeout_sec: 60\n",
