@@ -22,7 +22,7 @@ demo: env ## Main job: a real cluster, a policy that learns online, a plain verd
 test: env ## All tests: unit, cluster, contract, e2e, host (brings the cluster up itself)
 	$(PY) -m pytest -n auto tests/unit
 	$(MAKE) --no-print-directory cluster-up images postgres
-	$(PY) -m pytest -n 2 --dist loadgroup tests -m "(contract or cluster or e2e) and not slow"
+	$(PY) -m pytest -n 2 --dist loadscope tests -m "(contract or cluster or e2e) and not slow"
 	$(PY) -m pytest tests/host
 
 .PHONY: test-slow

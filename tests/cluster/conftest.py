@@ -11,12 +11,20 @@ import pytest
 from openclaw_cluster import bare
 from tests.cluster.lab import CHART, ROOT, Lab, helm, install_operator, kubectl, until
 from tests.cluster.own_operator import OwnOperator, PaperKubelet, Rig
+from tests.conftest import shares_the_operator
 
 
 @pytest.fixture(scope="session")
 def operator() -> None:
     """The operator of this working tree's chart and of the images `make images` pushed last."""
     install_operator()
+
+
+@pytest.fixture(autouse=True)
+def takes_its_turn(request: pytest.FixtureRequest) -> None:
+    """Who uses the operator is named to the scheduler, or two workers would install it at once."""
+    if "operator" in request.fixturenames and not shares_the_operator(request.node.nodeid):
+        pytest.fail(f"add {request.node.nodeid.split('::')[0]} to ON_THE_SHARED_OPERATOR of tests/conftest.py")
 
 
 @pytest.fixture(scope="module")
