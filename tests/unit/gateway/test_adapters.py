@@ -79,6 +79,9 @@ async def test_turn_that_runs_through_a_switch_keeps_its_adapter_as_one_span(str
 
 async def test_engine_without_the_serving_adapter_is_avoided_and_answers_with_its_newest_when_alone():
     async with FakeEngine() as one, FakeEngine() as two, running(one, two, gateway=ADAPTERS) as gateway:
+        async with asyncio.timeout(3):
+            while len(gateway.parts.fleet.ready()) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         load(one, two, version=V1)
         load(two, version=V2)
         await switch(gateway, V2, 1)
