@@ -77,9 +77,9 @@ def test_lost_pod_takes_ready_back_and_its_cause_reaches_the_message(
 ) -> None:
     rig.kubelet.decide = lambda item: waiting(item, **pod) if component(item) == "engine" else ready(item)
     rig.lab.run("delete", "pod", rig.lab.pods(demo, "engine")[0]["metadata"]["name"])
-    until(f"ServingReady says {why}", lambda: reason(rig, "ServingReady") == why, 20)
-    assert words in rig.lab.condition(demo, "ServingReady")["message"]
-    assert words in rig.lab.condition(demo, "Ready")["message"]
+    for kind in ("ServingReady", "Ready"):
+        until(f"{kind} says {words}", lambda kind=kind: words in rig.lab.condition(demo, kind)["message"], 60)
+    assert reason(rig, "ServingReady") == why
     assert rig.lab.condition(demo, "Ready")["status"] == "False"
     assert rig.lab.status(demo)["serving"]["summary"] == "0/1"
     rig.kubelet.decide = ready

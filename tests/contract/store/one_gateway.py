@@ -5,6 +5,7 @@ printing each sample it was given. Both take η and B behind them.
 """
 
 import asyncio
+import os
 import sys
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from tests.unit.gateway.stored import arrival, recording, talk
 
 async def main(url: str, training: str, pod: str, mode: str, eta: str = "1", batch: str = "8") -> None:
     policy = replace(POLICY, max_head_off_policyness=int(eta), rollout_batch_size=int(batch))
-    store = await Store.open(Postgres(url, namespace="shared", training=training), policy, f"{pod}-00000001")
+    store = await Store.open(Postgres(url, namespace="shared", training=training), policy, f"{pod}-{os.getpid():08x}")
     if mode == "admit":
         admissions = await asyncio.gather(*(store.arrive(arrival(talk(f"{pod} {n}"))) for n in range(60)))
         say(sum(isinstance(admission, Begun) for admission in admissions))
@@ -33,7 +34,7 @@ async def user(store: Store, name: str) -> None:
     for number in range(100_000):
         session = f"{name}-{number}"
         prompt, answer = talk("q"), {"role": "assistant", "content": "ok"}
-        admission = await store.arrive(arrival(prompt, session=session))
+        admission = await store.arrive(arrival(prompt, session=session, gateway=store.gateway))
         if not isinstance(admission, Begun):
             await asyncio.sleep(0.01)
             continue
