@@ -26,9 +26,8 @@ def problems(document: Located, file: str) -> list[str]:
         for fault in error.errors(include_url=False):
             path: Path_ = ("spec", *fault["loc"])
             if path == ("spec",) and fault["type"] == "value_error":
-                found += [
-                    _across_fields(sentence, document, file) for sentence in _message(dict(fault)).split("; spec.")
-                ]
+                sentences = re.split(r"; (?=spec\.)", _message(dict(fault)))
+                found += [_across_fields(sentence, document, file) for sentence in sentences]
             else:
                 found.append(f"{file}:{document.line(path)}: {_field(path)}: {_message(dict(fault))}")
     return found
@@ -36,8 +35,7 @@ def problems(document: Located, file: str) -> list[str]:
 
 def _across_fields(sentence: str, document: Located, file: str) -> str:
     """A rule that spans fields stands at the field its sentence begins with, and shows what the file says there."""
-    sentence = sentence if sentence.startswith("spec.") else f"spec.{sentence}"
-    path: Path_ = tuple(re.match(r"[\w.]+\w", sentence)[0].split("."))  # type: ignore[index] # it begins with spec
+    path: Path_ = tuple(sentence.split(maxsplit=1)[0].rstrip(":").split("."))
     value = document.data
     for step in path:
         value = value.get(step) if isinstance(value, dict) else None

@@ -34,5 +34,4 @@ class Pace:
         if elapsed_sec >= self.minutes * 60 or updates >= self.max_updates:
             return Move.STOP
         due = updates >= max(self.min_updates, last_look + self.updates_between_looks)
-        suggested = last_look > 0 or (due and smoothed(rates)[-1] >= RATE_WANTED)
-        return Move.EXAMINE if due and suggested else Move.WATCH
+        return Move.EXAMINE if due and (last_look > 0 or smoothed(rates)[-1] >= RATE_WANTED) else Move.WATCH

@@ -27,10 +27,13 @@ class _Known:
 
     body: Object | None = None
     children: dict[ChildKey, Object] = field(default_factory=dict)
-    pods: dict[str, Object] = field(default_factory=dict)
+    pods: dict[ChildKey, Object] = field(default_factory=dict)
     sure: bool = False
     news: int = 0
     """Events that told something new, so far."""
+
+    def table(self, kind: str) -> dict[ChildKey, Object]:
+        return self.pods if kind == kinds.POD.kind else self.children
 
 
 class Index:
@@ -79,25 +82,15 @@ def _observation(body: Object, known: _Known) -> Observation:
 
 def _fill(known: _Known, lists: Mapping[str, Sequence[Object]]) -> None:
     for kind, items in lists.items():
-        for item in items:
-            _put(known, kind, item["metadata"]["name"], live.kept(kind, item))
-
-
-def _put(known: _Known, kind: str, name: str, item: Object) -> None:
-    if kind == kinds.POD.kind:
-        known.pods[name] = item
-    else:
-        known.children[kind, name] = item
+        known.table(kind).update(((kind, item["metadata"]["name"]), live.kept(kind, item)) for item in items)
 
 
 def _told_training(known: _Known, kind: str, event: str | None, body: Object) -> bool:
     del kind
     if known.body is not None and not live.newer(body, known.body):
         return False
-    deleted, another = (
-        event == "DELETED",
-        known.body is None or known.body["metadata"]["uid"] != body["metadata"]["uid"],
-    )
+    deleted = event == "DELETED"
+    another = known.body is None or known.body["metadata"]["uid"] != body["metadata"]["uid"]
     if deleted or another:
         # Made while we watched, it can have no child that no watch told of.
         known.sure = event == "ADDED"
@@ -106,17 +99,14 @@ def _told_training(known: _Known, kind: str, event: str | None, body: Object) ->
 
 
 def _told_child(known: _Known, kind: str, event: str | None, body: Object) -> bool:
-    name = body["metadata"]["name"]
-    before = known.pods.get(name) if kind == kinds.POD.kind else known.children.get((kind, name))
+    table, key = known.table(kind), (kind, body["metadata"]["name"])
+    before = table.get(key)
     if before is not None and not live.newer(body, before):
         return False
     if event != "DELETED":
-        _put(known, kind, name, live.kept(kind, body))
+        table[key] = live.kept(kind, body)
         return True
     if before is None or before["metadata"].get("uid") != body["metadata"].get("uid"):
         return False  # of an object that went before the one we know came
-    if kind == kinds.POD.kind:
-        del known.pods[name]
-    else:
-        del known.children[kind, name]
+    del table[key]
     return True

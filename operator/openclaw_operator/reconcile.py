@@ -156,14 +156,13 @@ class Reconciler:
             self.forget(key)
             return None
         state = self._state(key, seen)
+        state.seen = seen
         try:
             training = state.parsed(seen.body)
         except InvalidSpecError as error:
             state.training, state.plan = None, None
-            state.seen = seen
             await self._report_invalid(state, str(error))
             return None
-        state.seen = seen
         await self.resolve(state, training)
         state.claim_problems = await self._claim_problems(training)
         state.tokens = state.tokens if state.tokens.agent else await tokens.ensure(self._kube, training)

@@ -22,6 +22,7 @@ from examples.quickstart.console import Clock
 from examples.quickstart.forwards import forwarded
 from examples.quickstart.options import Options
 from openclaw_core import kube, names
+from openclaw_operator.pods import is_ready
 from tests.e2e.running_training import GATEWAY_PORT, removed_afterwards, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -130,10 +131,10 @@ async def test_roll_of_two_engines_fails_no_request() -> None:
         async def missing() -> str | None:
             nonlocal least
             pods = await training.engines()
-            ready = [pod for pod in pods if _ready(pod)]
+            ready = [pod for pod in pods if is_ready(pod)]
             least = min(least, len(ready))
             done = len(pods) == len(ready) == ENGINES and not before & {pod["metadata"]["uid"] for pod in pods}
-            words = [(pod["metadata"]["name"], _ready(pod), "deletionTimestamp" in pod["metadata"]) for pod in pods]
+            words = [(pod["metadata"]["name"], is_ready(pod), "deletionTimestamp" in pod["metadata"]) for pod in pods]
             return None if done else f"{words}, answered {asked.answered}, failures {asked.failures[:3]}"
 
         await until("two new engines", 900, missing)
@@ -144,8 +145,3 @@ async def test_roll_of_two_engines_fails_no_request() -> None:
         assert asked.failures == []
         assert asked.answered > 2 * CLIENTS
         assert least >= 1
-
-
-def _ready(pod: kube.Object) -> bool:
-    conditions = pod.get("status", {}).get("conditions") or []
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)

@@ -6,6 +6,7 @@ environment variables.
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -28,6 +29,14 @@ _SCALED: dict[str, Resources | dict[str, str] | int] = {**_NOT_OURS, "replicas":
 
 class ConfigError(ValueError):
     """The mounted configuration or a needed environment variable is missing or wrong."""
+
+
+def token_of(environ: Mapping[str, str], variable: str, why: str) -> str:
+    """A token the operator sets in every pod that needs it. ConfigError names the variable and what needs it."""
+    token = environ.get(variable, "").strip()
+    if not token:
+        raise ConfigError(f"environment variable {variable} is empty: {why}")
+    return token
 
 
 class ComponentConfig(Section):

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from openclaw_core import logs, names, placeholders, tasks, versions
 from openclaw_core.base_model import ModelMissingError
-from openclaw_core.config.components import ConfigError, EngineConfig
+from openclaw_core.config.components import ConfigError, EngineConfig, token_of
 from openclaw_engine import command, start
 from openclaw_engine.adapter_agent import AdapterAgent
 from openclaw_engine.agent import Agent, EngineLostError
@@ -99,10 +99,7 @@ def agent_token(environ: Mapping[str, str]) -> str:
     """Bearer token of the agent's port. ConfigError names the variable of a secret that cannot be meant."""
     if fault := placeholders.variable_fault(environ, names.ENV_HF_TOKEN):
         raise ConfigError(f"{fault}: put the token into the Secret of model.huggingFace.tokenSecretRef")
-    token = environ.get(names.ENV_AGENT_TOKEN, "").strip()
-    if not token:
-        raise ConfigError(f"environment variable {names.ENV_AGENT_TOKEN} is empty: the operator could not sign in")
-    return token
+    return token_of(environ, names.ENV_AGENT_TOKEN, "the operator could not sign in")
 
 
 def main() -> None:

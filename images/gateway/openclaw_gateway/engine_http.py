@@ -3,8 +3,8 @@
 Written for the hot route: a general client (aiohttp) costs a request and a chunk several times what they cost here, and
 it was more than half of what the gateway cost. llhttp parses; connections are kept by address.
 
-    post ─▶ idle connection, or a new one ─▶ head ─▶ chunk … chunk ─▶ b"" ─▶ `finish` keeps the connection
-                                                            `abort` closes it: SGLang ends the turn
+    connect ─▶ idle connection, or a new one ─▶ post: head ─▶ chunk … chunk ─▶ b"" ─▶ `close` keeps the connection
+                                                                └─ before the end `close` cuts it: SGLang ends the turn
 Bounds: 5 s to connect; idle connections go before the engine's own 5 s; 1 MiB of an answer waits unread, then the
 socket does. How long an engine may be silent is the caller's business.
 """

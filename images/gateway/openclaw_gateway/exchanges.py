@@ -131,8 +131,7 @@ class Exchange:
         await self._write(frame if self._voice is None else self._voice.failure(frame), now)
 
     async def _write(self, data: bytes, now: float, *, more: bool = True) -> None:
-        if self._pinging is not None:
-            await self._pinged()
+        await self._pinged()
         self._writing_since = now
         if not self.began:
             self.began = True

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from openclaw_core import names, placeholders
-from openclaw_core.config.components import ConfigError
+from openclaw_core.config.components import ConfigError, token_of
 
 ENV_KUBERNETES = "OPENCLAW_KUBERNETES"
 """`off`: no API server; engines come from OPENCLAW_ENGINES and pauses only by the operator's post."""
@@ -39,9 +39,7 @@ class Settings:
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> "Settings":
         """ConfigError names the variable that is missing or wrong, never a value that is secret."""
-        token = environ.get(names.ENV_GATEWAY_TOKEN, "").strip()
-        if not token:
-            raise ConfigError(f"environment variable {names.ENV_GATEWAY_TOKEN} is empty: the internal port needs it")
+        token = token_of(environ, names.ENV_GATEWAY_TOKEN, "the internal port needs it")
         kubernetes = environ.get(ENV_KUBERNETES, "on").strip().lower() not in ("off", "0", "false", "no")
         engines = _addresses(environ.get(ENV_ENGINES, ""))
         if not kubernetes and not engines:
@@ -62,12 +60,9 @@ class Settings:
 
 def _key(environ: Mapping[str, str]) -> str | None:
     """None only when the variable is absent: an empty key is a mistake, not an open door."""
-    value = environ.get(names.ENV_GATEWAY_API_KEY)
-    if value is None:
-        return None
-    if fault := placeholders.fault(value):
-        raise ConfigError(f"environment variable {names.ENV_GATEWAY_API_KEY} is {fault}: put the clients' key into it")
-    return value.strip()
+    if fault := placeholders.variable_fault(environ, names.ENV_GATEWAY_API_KEY):
+        raise ConfigError(f"{fault}: put the clients' key into it")
+    return environ.get(names.ENV_GATEWAY_API_KEY, "").strip() or None
 
 
 def _addresses(text: str) -> tuple[str, ...]:

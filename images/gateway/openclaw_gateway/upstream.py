@@ -82,18 +82,18 @@ class Upstream:
     async def _engine(self, session: str, failed: Engine | None) -> Engine:
         """A ready engine whose version is known. After a hold the picture may be old: then it is asked for first."""
         await self._gate.enter()
-        rest_asked = False
         for _ in range(_ENGINES_TRIED):
             version = self._version()
             engine = await self._probes.ready_engine(session, version, ENGINE_WAIT_SEC, avoid=failed)
             if engine is None:
                 break
             await self._probes.verify(engine)
-            if engine.ready and (version is None or engine.has(version) or rest_asked):
-                return engine
-            # One of the others may have the version and not have said so yet; nobody waits for that twice.
-            rest_asked = await self._probes.verify_rest()
-            if engine.ready and not rest_asked:
+            if version is not None and not engine.has(version) and await self._probes.verify_rest():
+                # One of the others may have it and not have said so before.
+                engine = await self._probes.ready_engine(session, version, ENGINE_WAIT_SEC, avoid=failed)
+                if engine is None:
+                    break
+            if engine.ready:
                 return engine
         raise (
             errors.engines_busy() if self._probes.any_ready() else errors.bad_gateway("no engine is ready", "no_engine")

@@ -11,7 +11,7 @@ import aiohttp
 from aiohttp import web
 
 from openclaw_core import logs, names, placeholders, tasks
-from openclaw_core.config.components import ConfigError, JudgeConfig
+from openclaw_core.config.components import ConfigError, JudgeConfig, token_of
 from openclaw_judge.endpoint import Endpoint
 from openclaw_judge.server import build_app
 from openclaw_judge.state import JudgingState
@@ -35,10 +35,7 @@ def judge_key(config: JudgeConfig, environ: Mapping[str, str]) -> str | None:
 
 def gateway_token(environ: Mapping[str, str]) -> str:
     """Bearer token of the gateway's internal port. ConfigError names the variable."""
-    value = environ.get(names.ENV_GATEWAY_TOKEN, "").strip()
-    if not value:
-        raise ConfigError(f"environment variable {names.ENV_GATEWAY_TOKEN} is empty")
-    return value
+    return token_of(environ, names.ENV_GATEWAY_TOKEN, "the gateway would refuse us")
 
 
 async def run(config: JudgeConfig, key: str | None, token: str, worker_name: str, stop: asyncio.Event) -> None:

@@ -29,7 +29,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from openclaw_core import kube, logs, names, placeholders, tasks
 from openclaw_core.base_model import ModelMissingError
-from openclaw_core.config.components import ConfigError, TrainerConfig
+from openclaw_core.config.components import ConfigError, TrainerConfig, token_of
 from openclaw_core.config.policy_training import PolicyTraining
 from openclaw_trainer import base_model, sender_process, state_server
 from openclaw_trainer.announce import AnnounceError, Announcer, FileAnnouncer, LeaseAnnouncer
@@ -89,11 +89,8 @@ def refuse_placeholders(environ: Mapping[str, str]) -> None:
 
 
 def gateway_token(environ: Mapping[str, str]) -> str:
-    """Bearer token of the gateway's internal port."""
-    token = environ.get(names.ENV_GATEWAY_TOKEN, "").strip()
-    if not token:
-        raise ConfigError(f"environment variable {names.ENV_GATEWAY_TOKEN} is empty: the gateway would refuse us")
-    return token
+    """Bearer token of the gateway's internal port. ConfigError names the variable."""
+    return token_of(environ, names.ENV_GATEWAY_TOKEN, "the gateway would refuse us")
 
 
 def refuse_unsupported(training: PolicyTraining) -> None:

@@ -42,8 +42,8 @@ class SwapMachine(Machine):
             self._retain_only({self.lease.serving_version, self.target(), loading})
 
     def _note_switch(self, serving: str) -> None:
-        if self._was_serving not in (None, serving):
-            self._left_at[str(self._was_serving)] = self.now
+        if self._was_serving is not None and self._was_serving != serving:
+            self._left_at[self._was_serving] = self.now
         self._was_serving = serving
         self._left_at = {
             version: left

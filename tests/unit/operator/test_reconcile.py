@@ -161,27 +161,22 @@ async def test_secret_that_goes_missing_leaves_the_running_component_alone() -> 
 
 
 @pytest.mark.looptime
-async def test_missing_claim_is_named_and_nothing_on_it_is_started() -> None:
-    kube = cluster(storage={"weights": {"existingClaim": "shared"}})
+@pytest.mark.parametrize(
+    ("claim", "started", "waits"),
+    [
+        ("weights", {"demo-gateway", "demo-judge"}, "TrainingReady"),
+        ("experience", {"demo-engine", "demo-judge", "demo-trainer"}, "ServingReady"),
+    ],
+)
+async def test_missing_claim_is_named_and_nothing_on_it_is_started(claim: str, started: set[str], waits: str) -> None:
+    kube = cluster(storage={claim: {"existingClaim": "shared"}})
     async with reconciler(kube) as found:
         await settle(found)
     deployments = {path.rsplit("/", 1)[1] for path in kube.objects if path.startswith(DEPLOYMENTS)}
-    assert deployments == {"demo-gateway", "demo-judge"}
-    status, reason, message = condition(kube, "TrainingReady")
+    assert deployments == started
+    status, reason, message = condition(kube, waits)
     assert (status, reason) == ("False", "ClaimMissing")
-    assert "spec.storage.weights.existingClaim: PersistentVolumeClaim 'shared' does not exist" in message
-
-
-@pytest.mark.looptime
-async def test_missing_claim_of_the_store_keeps_the_gateway_from_starting() -> None:
-    kube = cluster(storage={"experience": {"existingClaim": "shared"}})
-    async with reconciler(kube) as found:
-        await settle(found)
-    deployments = {path.rsplit("/", 1)[1] for path in kube.objects if path.startswith(DEPLOYMENTS)}
-    assert deployments == {"demo-engine", "demo-judge", "demo-trainer"}
-    status, reason, message = condition(kube, "ServingReady")
-    assert (status, reason) == ("False", "ClaimMissing")
-    assert "spec.storage.experience.existingClaim: PersistentVolumeClaim 'shared' does not exist" in message
+    assert f"spec.storage.{claim}.existingClaim: PersistentVolumeClaim 'shared' does not exist" in message
 
 
 @pytest.mark.looptime
