@@ -68,11 +68,9 @@ class Probes:
                 await asyncio.wait([self._start(engine)], timeout=_VERIFY_SEC)
         return engine.version
 
-    async def verify_rest(self) -> bool:
-        """Verify every ready engine in doubt; False if there is none."""
-        doubtful = [engine for engine in self._fleet.ready() if not engine.trusted]
-        await asyncio.gather(*map(self.verify, doubtful))
-        return bool(doubtful)
+    async def verify_rest(self) -> None:
+        """Verify every ready engine in doubt."""
+        await asyncio.gather(*(self.verify(engine) for engine in self._fleet.ready() if not engine.trusted))
 
     async def ready_engine(
         self, session: str, version: str | None, timeout_sec: float, *, avoid: Engine | None = None

@@ -88,8 +88,9 @@ class Upstream:
             if engine is None:
                 break
             await self._probes.verify(engine)
-            if version is not None and not engine.has(version) and await self._probes.verify_rest():
-                # One of the others may have it and not have said so before.
+            if version is not None and not engine.has(version):
+                # One of the others may have it, or have said so while this one was asked.
+                await self._probes.verify_rest()
                 engine = await self._probes.ready_engine(session, version, ENGINE_WAIT_SEC, avoid=failed)
                 if engine is None:
                     break

@@ -98,6 +98,25 @@ async def test_engine_without_the_serving_adapter_is_avoided_and_answers_with_it
         assert one.requests[0]["lora_path"] == V1
 
 
+async def test_engine_whose_word_came_while_another_was_asked_gets_the_request(monkeypatch):
+    async with FakeEngine() as one, FakeEngine() as two, running(one, two, gateway=ADAPTERS) as gateway:
+        load(two, version=V2)
+        fleet, probes = gateway.parts.fleet, gateway.parts.probes
+        session = next(f"s{n}" for n in range(99) if fleet.choose(f"s{n}", version=None).url == one.url)
+        other = next(engine for engine in fleet.engines.values() if engine.url == two.url)
+        verify = probes.verify
+
+        async def verify_both(engine, **again):
+            await verify(other)
+            return await verify(engine, **again)
+
+        monkeypatch.setattr(probes, "wake", lambda: None)  # nobody has asked before the request comes
+        monkeypatch.setattr(probes, "verify", verify_both)
+        await switch(gateway, V2, 1)
+        await gateway.chat("Hi", session=session)
+        assert one.requests == [] and len(two.requests) == 1
+
+
 async def test_engine_that_lost_the_adapter_is_asked_again_for_what_it_has():
     async with FakeEngine() as engine, running(engine, gateway=ADAPTERS) as gateway:
         load(engine, version=V1)
