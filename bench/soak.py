@@ -2,8 +2,11 @@
 
 A training with `rolloutBatchSize` 1024, `queue.maxSize` 4096 and `maxConcurrent` 2048; its gateway with a SQLite store
 on disk; one engine; a judge and a trainer that keep up. Each stream has 100 tokens, two a second, so that it
-lasts 50 s; whoever is refused comes again. Checked while it runs and at its end:
+lasts 50 s; whoever is refused comes again. Streams end in waves, and with a wave 2,000 turns get their next state while
+2,000 new ones begin: `maxHeadOffPolicyness` 3 has (3 + 1) · 1024 places for them, its default 2 has 3,072 and would
+refuse (`staleness_bound`) what the judge has not done within the wave. Checked while it runs and at its end:
 - every stream is whole: all its tokens, its finish reason, [DONE];
+- nobody is refused;
 - the accounts: served = what clients were answered, and the identity of the store, at each look;
 - resident memory: the last third's median is not above the middle third's by more than 5 %.
 
@@ -106,7 +109,8 @@ class Soak:
             self.off_by.append(difference(stats))
             sys.stderr.write(
                 f"{len(self.rss_mb) * 5:5d} s  open {self.open:5d}  whole {self.outcomes['whole']:7d}  "
-                f"trained {self.trained:6d}  rss {self.rss_mb[-1][1]:6.1f} MB  {dict(self.outcomes)}\n"
+                f"to judge {stats.waiting.judge:5d}  queued {stats.queued:5d}  trained {self.trained:6d}  "
+                f"rss {self.rss_mb[-1][1]:6.1f} MB  {dict(self.outcomes)}\n"
             )
             await asyncio.sleep(5.0)
 
@@ -137,7 +141,11 @@ def request(session: str, *, second: bool) -> bytes:
 
 async def run(minutes: float, streams: int, directory: Path) -> dict[str, object]:
     bounds = {"max_concurrent": 2048, "next_state_grace_sec": 0, "session_idle_sec": 60}
-    sections = {"policy_serving": {"gateway": bounds}, "reward_judging": {"judge_concurrency": 64}}
+    sections: dict[str, dict[str, object]] = {
+        "policy_serving": {"gateway": bounds},
+        "policy_training": {"rollout_batch_size": 1024, "max_head_off_policyness": 3},
+        "reward_judging": {"judge_concurrency": 64},
+    }
     async with (
         stacks.engine(TOKENS, STEP_SEC) as engine,
         stacks.gateway(engine.port, directory, sections) as gateway,
@@ -168,6 +176,7 @@ def verdict(soak: Soak, stats: wire.Stats) -> dict[str, object]:
     whole = soak.outcomes["whole"] + 1  # the probe
     checks = {
         "no_dropped_event": soak.outcomes["broken"] == 0,
+        "none_refused": not stats.refused,
         "accounted": stats.served == whole and difference(stats) == (0, 0) and set(soak.off_by) == {(0, 0)},
         "rss_flat": last <= middle * GROWTH_ALLOWED,
     }
@@ -177,7 +186,7 @@ def verdict(soak: Soak, stats: wire.Stats) -> dict[str, object]:
         "most_open": soak.most_open,
         "streams": whole,
         "events": whole * (TOKENS + 3),
-        "refused": {key: many for key, many in soak.outcomes.items() if key not in ("whole", "broken")},
+        "refused": stats.refused,
         "served": stats.served,
         "trained": stats.trained,
         "dropped": stats.dropped,

@@ -39,6 +39,12 @@ class Client(Protocol):
     def write(self, data: bytes) -> None:
         """More of the body at once, without ASGI's coroutines."""
 
+    def reads(self) -> bool:
+        """Nothing of an answer has begun and the client keeps up: `answer` may be used."""
+
+    def answer(self, headers: Mapping[str, str], data: bytes) -> None:
+        """All of a 200 at once: head and body in one packet, where ASGI's two messages are two."""
+
 
 class AnyClient:
     """The same by ASGI alone, for a server that is not ours."""
@@ -64,6 +70,12 @@ class AnyClient:
         return False
 
     def write(self, data: bytes) -> None:
+        raise NotImplementedError("ASGI has no such thing")
+
+    def reads(self) -> bool:
+        return False
+
+    def answer(self, headers: Mapping[str, str], data: bytes) -> None:
         raise NotImplementedError("ASGI has no such thing")
 
 

@@ -219,18 +219,18 @@ class Chat:
     async def _reply(self, turn: _Turn, call: Call, exchange: Exchange) -> None:
         payload = await call.read()
         try:
-            reply = Reply(payload)
+            reply = Reply(payload, keep_logprobs=turn.request.wants_logprobs)
             if call.keeps_version:
                 reply.name_version(call.version)
             answer = None if turn.request.completion else reply.answer(turn.request.sampling)
             aborted, usage = reply.is_aborted, reply.usage
-            said = b"" if aborted else turn.face.reply(reply.stripped(keep_logprobs=turn.request.wants_logprobs))
+            said = b"" if aborted else turn.face.reply(reply.stripped())
         except NO_REPLY as error:
             raise errors.bad_gateway("the engine's answer is not a completion") from error
         if aborted:
             raise errors.bad_gateway("the engine aborted the turn", "upstream_aborted")
         call.served()
-        self._metrics.used(turn.caller.name, usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0)
+        self._metrics.used(turn.caller.name, usage.prompt_tokens, usage.completion_tokens)
         await self._finish(turn, answer)
         self._metrics.answered("ok")
         await exchange.reply(said)

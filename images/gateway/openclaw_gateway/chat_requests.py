@@ -4,11 +4,11 @@ Headers beat body keys. Raises ApiError 400 naming the field; fields nobody here
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from hashlib import blake2b
 from typing import Any
 
+import msgspec
 import orjson
 
 from openclaw_core import wire
@@ -28,8 +28,7 @@ OURS = ("session_id", "turn_type", "session_done")
 """Body keys that speak to the gateway; never forwarded."""
 
 
-@dataclass(frozen=True)
-class ChatRequest:
+class ChatRequest(msgspec.Struct, frozen=True, dict=True):
     body: dict[str, Any]
     raw: bytes
     messages: list[dict[str, Any]]

@@ -7,10 +7,10 @@ arguments of tool calls; clients may send `null` for `""`, one text part for a s
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+import msgspec
 import orjson
 
 Message = Mapping[str, Any]
@@ -18,16 +18,14 @@ START = b""
 _DIGEST_BYTES = 16
 
 
-@dataclass(frozen=True)
-class Prefix:
+class Prefix(msgspec.Struct, frozen=True):
     """The first `length` messages of a request, ending in an assistant message, and their chain."""
 
     length: int
     chain: bytes
 
 
-@dataclass(frozen=True)
-class Outline:
+class Outline(msgspec.Struct, frozen=True):
     """A request's messages as chains."""
 
     prefixes: tuple[Prefix, ...]

@@ -19,6 +19,7 @@ from openclaw_gateway.faces import Face, Stream
 
 _log = logging.getLogger(__name__)
 LOOK_EVERY_SEC = 1.0
+_JSON_HEADERS = {"content-type": "application/json"}
 _STREAM_HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-cache",
@@ -111,9 +112,12 @@ class Exchange:
         self.done = True
         await self._write(self._voice.feed(events) if self._voice is not None else events, now, more=False)
 
-    async def reply(self, payload: object) -> None:
+    async def reply(self, payload: bytes) -> None:
         self.done = True
-        await asgi.json_answer(self._send, 200, payload, self._headers)
+        if self._client is not None and self._client.reads():
+            self._client.answer(_JSON_HEADERS | dict(self._headers), payload)
+        else:
+            await asgi.json_answer(self._send, 200, payload, self._headers)
 
     async def fail(self, error: errors.ApiError, now: float) -> None:
         """A refusal; in a stream that has begun, an error frame."""

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from openclaw_core import placeholders
 from openclaw_core.config.components import ConfigError
 from openclaw_gateway import errors
@@ -24,8 +26,7 @@ ANYBODY = "anonymous"
 """Name of everybody where no key is asked for."""
 
 
-@dataclass(frozen=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True):
     """Who asks. `owner` is what sessions are kept under: two callers never share one."""
 
     name: str

@@ -7,16 +7,15 @@ guess. A reply carries its version spans; a stream has the engine's version wher
 import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import orjson
 
 from openclaw_core import wire
 from openclaw_core.versions import VersionFormatError, WeightVersion
-from openclaw_gateway.store.turns import Recording
+from openclaw_gateway.store.turns import Recording, Span
 
 GARBLED = (msgspec.MsgspecError, orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError, AttributeError)
 """What reading an engine's numbers may raise when they have another shape than they should."""
@@ -49,11 +48,26 @@ class _Chunk(msgspec.Struct, gc=False):
     choices: tuple[_Choice, ...] | None = ()
 
 
+TokenIds: TypeAlias = list[Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]]
+"""As the store keeps them."""
+
+
+class _Sglext(msgspec.Struct, gc=False):
+    input_ids: TokenIds = []
+    output_ids: list[TokenIds] = []
+
+
+class _Ids(msgspec.Struct, gc=False):
+    """The event with the ids of a stream."""
+
+    sglext: _Sglext
+
+
 _chunks = msgspec.json.Decoder(list[_Chunk])
+_ids = msgspec.json.Decoder(_Ids)
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """What the client got, and the recording if it is exact."""
 
     message: dict[str, Any]
@@ -100,13 +114,12 @@ class StreamRecorder:
     ) -> Recording | None:
         contents = [_logprobs(chunk) for chunk in chunks]
         logprobs = [entry.logprob for content in contents for entry in content]
-        sglext = orjson.loads(self._ids).get("sglext") or {} if self._ids is not None else {}
-        outputs = sglext.get("output_ids") or [None]
-        ids = outputs[0]
-        spans = self._spans([len(content) for content in contents], end_version, len(ids or ()))
-        return exact(sglext.get("input_ids"), ids, logprobs, spans, sampling)
+        sglext = _ids.decode(self._ids).sglext if self._ids is not None else _Sglext()
+        ids = sglext.output_ids[0] if sglext.output_ids else []
+        spans = self._spans([len(content) for content in contents], end_version, len(ids))
+        return exact(sglext.input_ids, ids, logprobs, spans, sampling)
 
-    def _spans(self, lengths: Sequence[int], end_version: str | None, total: int) -> list[wire.Span] | None:
+    def _spans(self, lengths: Sequence[int], end_version: str | None, total: int) -> list[Span] | None:
         """Spans from the marks; a change seen only at the end is dated to the last token."""
         starts = [(sum(lengths[:index]), version) for index, version in self._marks]
         if starts and starts[-1][1] != end_version:
@@ -115,16 +128,20 @@ class StreamRecorder:
             return None
         ends = [start for start, _ in starts[1:]] + [total]
         spans = [(str(version), start, end) for (start, version), end in zip(starts, ends, strict=True)]
-        return [wire.Span(version=v, start=start, end=end) for v, start, end in spans if start < end]
+        return [Span(version, start, end) for version, start, end in spans if start < end]
 
 
 def exact(
-    prompt_ids: Any, output_ids: Any, logprobs: Any, spans: list[wire.Span] | None, sampling: wire.Sampling
+    prompt_ids: list[int],
+    output_ids: list[int],
+    logprobs: list[float],
+    spans: list[Span] | None,
+    sampling: wire.Sampling,
 ) -> Recording | None:
-    """A recording, or None when anything is missing, of another length, not a number or of an unknown version."""
-    if not (_are_ids(prompt_ids) and _are_ids(output_ids) and isinstance(logprobs, list) and spans):
+    """A recording, or None when anything is missing, of another length, not finite or of an unknown version."""
+    if not (prompt_ids and output_ids and spans):
         return None
-    if len(logprobs) != len(output_ids) or not _are_logprobs(logprobs):
+    if len(logprobs) != len(output_ids) or not _are_finite(logprobs):
         return None
     covered = [(span.start, span.end) for span in spans]
     if covered[0][0] != 0 or covered[-1][1] != len(output_ids) or not all(_is_version(span.version) for span in spans):
@@ -176,24 +193,16 @@ def _logprobs(chunk: _Chunk) -> Sequence[_Logprob]:
     return ()
 
 
-def reply_spans(given: Any, alone: Any, total: int) -> list[wire.Span] | None:
+def reply_spans(given: Any, alone: Any, total: int) -> list[Span] | None:
     """From `weight_versions`, else from the one `weight_version`."""
     if isinstance(given, list) and given:
-        return [
-            wire.Span(version=str(span["version"]), start=span["start"], end=min(span["end"], total))
-            for span in given
-            if span["start"] < total
-        ]
-    return [wire.Span(version=str(alone), start=0, end=total)] if alone else None
+        said = msgspec.convert(given, list[Span])
+        return [Span(span.version, span.start, min(span.end, total)) for span in said if span.start < total]
+    return [Span(version=str(alone), start=0, end=total)] if alone else None
 
 
-def _are_ids(value: Any) -> bool:
-    return isinstance(value, list) and set(map(type, value)) == {int}
-
-
-def _are_logprobs(values: list[Any]) -> bool:
-    """Numbers, finite ones; True and False are none."""
-    return set(map(type, values)) <= {int, float} and all(map(math.isfinite, values))
+def _are_finite(values: Sequence[float]) -> bool:
+    return math.isfinite(sum(values)) or all(map(math.isfinite, values))
 
 
 @lru_cache(maxsize=64)

@@ -2,7 +2,7 @@
 nearly all of that is cut out again. What the client gets is the engine's own bytes, value by value."""
 
 import contextlib
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 import orjson
@@ -16,28 +16,49 @@ NO_REPLY = (msgspec.MsgspecError, orjson.JSONDecodeError, KeyError, IndexError, 
 """What reading a reply may raise when it is no completion at all."""
 _OURS = ("response_token_ids", "prompt_token_ids", "meta_info")
 _NULL = msgspec.Raw(b"null")
+_LOGPROBS = b'"logprobs":{'
+_AFTER_LOGPROBS = b'},"finish_reason":'
+
+
+class _Sampled(msgspec.Struct, array_like=True, gc=False):
+    """`[logprob, id, text]` of a token."""
+
+    logprob: float
+    id: int
 
 
 class _Meta(msgspec.Struct, gc=False):
     """The part of `meta_info` that is recorded; anything of another shape is no recording."""
 
-    output_token_logprobs: list[tuple[float, int, str | None]] | None = None
+    output_token_logprobs: list[_Sampled] | None = None
     weight_version: Any = None
     weight_versions: Any = None
 
 
+_Many: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Usage(msgspec.Struct, gc=False):
+    """Tokens, as the engine counted them."""
+
+    prompt_tokens: _Many = 0
+    completion_tokens: _Many = 0
+
+
 _parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _choices = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
-_ids = msgspec.json.Decoder(list[int])
+_ids = msgspec.json.Decoder(recording.TokenIds)
 _meta = msgspec.json.Decoder(_Meta | None)
+_usage = msgspec.json.Decoder(Usage | None)
 _encode = msgspec.json.Encoder().encode
 
 
 class Reply:
     """Raises one of NO_REPLY when the payload is not a completion."""
 
-    def __init__(self, payload: bytes) -> None:
-        self._parts = _parts.decode(payload)
+    def __init__(self, payload: bytes, *, keep_logprobs: bool) -> None:
+        self._keeps_logprobs = keep_logprobs
+        self._parts = _parts.decode(payload if keep_logprobs else _without_logprobs(payload))
         self._choices = _choices.decode(self._parts["choices"])
         self._is_named = False
 
@@ -46,8 +67,11 @@ class Reply:
         return any(bytes(choice.get("finish_reason", b"")) == b'"abort"' for choice in self._choices)
 
     @property
-    def usage(self) -> dict[str, Any]:
-        return _read(self._parts.get("usage")) or {}
+    def usage(self) -> Usage:
+        try:
+            return _usage.decode(self._parts.get("usage", b"null")) or Usage()
+        except msgspec.MsgspecError:
+            return Usage()
 
     def name_version(self, version: str | None) -> None:
         """Put the adapter that answered where the engine names its own weights, which are the base model's."""
@@ -64,13 +88,13 @@ class Reply:
             exact = self._recording(choice, sampling)
         return Answer(message, _read(choice.get("finish_reason")), exact)
 
-    def stripped(self, *, keep_logprobs: bool) -> bytes:
+    def stripped(self) -> bytes:
         """The reply without what the gateway asked for and the client did not."""
         self._parts.pop("sglext", None)
         for choice in self._choices:
             for name in _OURS:
                 choice.pop(name, None)
-            if not keep_logprobs and "logprobs" in choice:
+            if not self._keeps_logprobs and "logprobs" in choice:
                 choice["logprobs"] = _NULL
         self._parts["choices"] = msgspec.Raw(_encode(self._choices))
         return _encode(self._parts)
@@ -78,15 +102,27 @@ class Reply:
     def _recording(self, choice: dict[str, msgspec.Raw], sampling: wire.Sampling) -> Recording | None:
         meta = _meta.decode(choice.get("meta_info", b"null")) or _Meta()
         ids = _ids.decode(choice["response_token_ids"])
-        triples = meta.output_token_logprobs
-        if triples is None or [triple[1] for triple in triples] != ids:
+        sampled = meta.output_token_logprobs
+        if sampled is None or [token.id for token in sampled] != ids:
             return None
         metadata = _read(self._parts.get("metadata")) or {}
         given = metadata.get("weight_versions") or (None if self._is_named else meta.weight_versions)
         alone = metadata.get("weight_version") or meta.weight_version
         spans = recording.reply_spans(given, alone, len(ids))
         prompt_ids = _ids.decode(choice["prompt_token_ids"])
-        return recording.exact(prompt_ids, ids, [triple[0] for triple in triples], spans, sampling)
+        return recording.exact(prompt_ids, ids, [token.logprob for token in sampled], spans, sampling)
+
+
+def _without_logprobs(payload: bytes) -> bytes:
+    """Without the value of the one choice's `logprobs`, most of a reply, where it is as SGLang writes it.
+
+    A key between quotes cannot occur inside a JSON string: its quotes would be escaped there.
+    """
+    start = payload.find(_LOGPROBS)
+    end = payload.find(_AFTER_LOGPROBS, start)
+    if start < 0 or end < 0 or payload.find(_LOGPROBS, end) >= 0:
+        return payload
+    return b"%bnull%b" % (payload[: start + len(_LOGPROBS) - 1], payload[end + 1 :])
 
 
 def _read(raw: msgspec.Raw | None) -> Any:

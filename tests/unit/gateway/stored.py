@@ -17,7 +17,7 @@ from openclaw_gateway.store.schema import metadata
 from openclaw_gateway.store.sessions import Arrival
 from openclaw_gateway.store.stats import difference
 from openclaw_gateway.store.transaction import Policy, Transaction
-from openclaw_gateway.store.turns import Begun, Finished, Recording
+from openclaw_gateway.store.turns import Begun, Finished, Recording, Span
 
 T = TypeVar("T")
 VERSION = "0-00000000"
@@ -60,7 +60,7 @@ def arrival(messages: list[dict[str, Any]], **fields: Any) -> Arrival:
 
 
 def recording(tokens: int = 3) -> Recording:
-    span = wire.Span(version=VERSION, start=0, end=tokens)
+    span = Span(version=VERSION, start=0, end=tokens)
     return Recording([1, 2], list(range(tokens)), [-0.5] * tokens, [span], wire.Sampling(temperature=1.0))
 
 

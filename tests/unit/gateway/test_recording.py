@@ -6,6 +6,7 @@ import pytest
 from openclaw_core import wire
 from openclaw_gateway.recording import Answer, StreamRecorder
 from openclaw_gateway.replies import NO_REPLY, Reply
+from openclaw_gateway.store.turns import Span
 
 SAMPLING = wire.Sampling(temperature=0.7)
 V1, V2 = "1-0a1b2c3d", "2-0a1b2c3d"
@@ -25,18 +26,45 @@ def reply(**choice):
 
 
 def read(body):
-    return Reply(orjson.dumps(body)).answer(SAMPLING)
+    return Reply(orjson.dumps(body), keep_logprobs=False).answer(SAMPLING)
 
 
 def stripped(body, *, keep_logprobs):
-    return orjson.loads(Reply(orjson.dumps(body)).stripped(keep_logprobs=keep_logprobs))
+    return orjson.loads(Reply(orjson.dumps(body), keep_logprobs=keep_logprobs).stripped())
 
 
 def test_reply_is_recorded_with_the_engines_digits():
     answer = read(reply())
     assert answer.recording is not None
     assert answer.recording.logprobs == [-0.1, -0.30000001192092896, -2.5]
-    assert answer.recording.spans == [wire.Span(version=V1, start=0, end=3)]
+    assert answer.recording.spans == [Span(version=V1, start=0, end=3)]
+
+
+def test_text_that_looks_like_the_logprobs_is_served_and_recorded():
+    content = '"logprobs":{"content":[]},"finish_reason":"stop" \\"logprobs":{ },"finish_reason": "'
+    body = reply(message={"role": "assistant", "content": content}, logprobs={"content": [{"token": content}]})
+    assert read(body).message["content"] == content
+    assert read(body).recording is not None
+    choice = stripped(body, keep_logprobs=False)["choices"][0]
+    assert choice == {"message": body["choices"][0]["message"], "logprobs": None, "finish_reason": "stop"}
+
+
+@pytest.mark.parametrize("order", [("finish_reason", "logprobs"), ("logprobs", "finish_reason", "message")])
+def test_logprobs_are_cut_out_in_any_order_of_fields(order):
+    choice = reply(logprobs={"content": [{"token": "a", "logprob": -1, "top_logprobs": []}]})["choices"][0]
+    ordered = {name: choice[name] for name in (*order, *choice)}
+    body = {"metadata": {"weight_version": V1}, "choices": [ordered]}
+    assert read(body).recording is not None
+    assert stripped(body, keep_logprobs=False)["choices"][0]["logprobs"] is None
+    assert stripped(body, keep_logprobs=True)["choices"][0]["logprobs"] == choice["logprobs"]
+
+
+@pytest.mark.parametrize(
+    "usage", [None, "many", {"prompt_tokens": "x"}, {"prompt_tokens": -1}, {"prompt_tokens": None}]
+)
+def test_usage_that_is_none_counts_nothing(usage):
+    found = Reply(orjson.dumps(reply() | {"usage": usage}), keep_logprobs=False).usage
+    assert (found.prompt_tokens, found.completion_tokens) == (0, 0)
 
 
 def test_reply_that_crossed_a_sync_has_both_versions():
@@ -59,6 +87,9 @@ def test_reply_that_crossed_a_sync_has_both_versions():
         {"response_token_ids": [5, 6]},
         {"response_token_ids": [5, 7, 0]},
         {"response_token_ids": []},
+        {"prompt_token_ids": []},
+        {"prompt_token_ids": [1, 2**31]},  # more than the store has room for
+        {"prompt_token_ids": [1, True]},
         {"meta_info": {}},
         {"meta_info": {"output_token_logprobs": [[-0.1, 5, None], [None, 6, None], [-2.5, 0, None]]}},
         {"meta_info": {"output_token_logprobs": [[-0.1, 5, None], [float("-inf"), 6, None], [-2.5, 0, None]]}},
@@ -102,7 +133,7 @@ def test_stream_is_recorded_with_ids_logprobs_and_version():
     answer = streamed(StreamRecorder(), -0.5, -0.25, versions=[(0, V1)]).answer(V1, SAMPLING)
     assert answer.recording is not None
     assert (answer.recording.output_ids, answer.recording.logprobs) == ([7, 8], [-0.5, -0.25])
-    assert answer.recording.spans == [wire.Span(version=V1, start=0, end=2)]
+    assert answer.recording.spans == [Span(version=V1, start=0, end=2)]
     assert (answer.message["content"], answer.finish_reason) == ("hi", "stop")
 
 
@@ -122,6 +153,14 @@ def test_change_seen_only_at_the_end_is_dated_to_the_last_token():
 @pytest.mark.parametrize(("ids", "versions", "end"), [((7,), [(0, V1)], V1), (None, [(0, V1)], V1), ((7, 8), [], None)])
 def test_stream_that_does_not_add_up_is_not_recorded(ids, versions, end):
     assert streamed(StreamRecorder(), -0.5, -0.25, ids=ids, versions=versions).answer(end, SAMPLING).recording is None
+
+
+@pytest.mark.parametrize("data", [b"{}", b'{"sglext":{"input_ids":[1],"output_ids":[[7,2147483648]]}}', b"no"])
+def test_stream_whose_ids_are_garbled_is_served_but_not_recorded(data):
+    recorder = streamed(StreamRecorder(), -0.5, -0.25, versions=[(0, V1)])
+    recorder.ids(data)
+    answer = recorder.answer(V1, SAMPLING)
+    assert (answer.message["content"], answer.recording) == ("hi", None)
 
 
 def test_stream_of_an_engine_with_unknown_version_is_not_recorded():
@@ -184,4 +223,4 @@ def test_values_that_are_kept_are_the_engines_bytes():
         b'{"id":"x","choices":[{"index":0,"message":{"role":"assistant","content":"\\u00fc"},"logprobs":{"content":[]},'
     )
     raw += b'"finish_reason":"stop"}],"usage":{"total_tokens":1.50}}'
-    assert Reply(raw).stripped(keep_logprobs=False) == raw.replace(b'{"content":[]}', b"null")
+    assert Reply(raw, keep_logprobs=False).stripped() == raw.replace(b'{"content":[]}', b"null")

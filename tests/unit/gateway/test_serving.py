@@ -54,6 +54,31 @@ async def test_kept_alive_connection_may_be_silent_between_requests(monkeypatch)
         writer.close()
 
 
+async def test_later_request_without_whole_headers_is_closed_too(monkeypatch):
+    monkeypatch.setattr(serving, "HEADERS_SEC", 0.2)
+    async with running() as gateway:
+        answer = await raw(gateway, b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\nGET /healthz HTTP/1.1\r\nhost:")
+        assert answer.startswith(b"HTTP/1.1 200") and answer.endswith(b'{"ok":true}')
+
+
+@pytest.mark.parametrize(
+    ("version", "asked", "told"),
+    [(b"1.1", b"connection: close\r\n", True), (b"1.0", b"", True), (b"1.1", b"", False)],
+)
+async def test_answer_says_whether_the_connection_stays(version, asked, told):
+    body = json.dumps({"messages": USER}).encode()
+    head = b"POST /v1/chat/completions HTTP/%b\r\nhost: x\r\n%bcontent-length: %d\r\n\r\n" % (version, asked, len(body))
+    last = b"" if told else b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+    async with FakeEngine(reply="Hello") as engine, running(engine) as gateway:
+        answer = await raw(gateway, head + body + last)
+        said, _, rest = answer.partition(b"\r\n\r\n")
+        assert said.startswith(b"HTTP/1.1 200 OK\r\n") and b"\r\nx-request-id: " in said and b"\r\ndate: " in said
+        assert (b"\r\nconnection: close" in said) is told
+        length = int(said.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        assert json.loads(rest[:length])["choices"][0]["message"]["content"] == "Hello"
+        assert rest[length:].startswith(b"" if told else b"HTTP/1.1 200")
+
+
 async def test_body_that_stops_coming_is_answered_408(monkeypatch):
     monkeypatch.setattr(asgi, "BODY_PART_SEC", 0.2)
     async with running() as gateway:

@@ -3,8 +3,9 @@
 import asyncio
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
+from openclaw_gateway.store import writer as writer_module
 from openclaw_gateway.store.databases import Sqlite
 from openclaw_gateway.store.transaction import Topic
 from openclaw_gateway.store.writer import StoreUnavailableError, Writer
@@ -35,6 +36,24 @@ def value(name):
 async def test_concurrent_operations_are_all_committed(writer):
     await asyncio.gather(*(writer.run(count("a")) for _ in range(300)))
     assert await writer.run(value("a")) == 300
+
+
+async def test_operations_that_come_side_by_side_share_commits(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer_module, "GATHER_SEC", 0.2)
+    database = opened_database(tmp_path)
+    begun = []
+    event.listen(database.engine, "begin", begun.append)
+    writer = Writer(database)
+
+    async def turn():  # a begin, an engine's answer, an end
+        await writer.run(count("a"))
+        await asyncio.sleep(0.01)
+        await writer.run(count("b"))
+
+    await asyncio.gather(*(turn() for _ in range(20)))
+    assert len(begun) <= 4  # what came first, the other begins, the ends
+    assert (await writer.run(value("a")), await writer.run(value("b"))) == (20, 20)
+    await writer.close()
 
 
 async def test_failing_operation_fails_alone(writer):

@@ -40,8 +40,11 @@ def forget_old(tx: Transaction) -> None:
 
 
 def _any(tx: Transaction, owner: str) -> bool:
-    """Most owners never opt out: they pay for one look-up, not for their history's hashes."""
-    return bool(tx.run(st.ANY_OPT_OUT, {"b_owner": owner}))
+    """Most owners never opt out: they pay for one look-up a commit, not for their history's hashes."""
+    found = tx.opting_out.get(owner)
+    if found is None:
+        found = tx.opting_out[owner] = bool(tx.run(st.ANY_OPT_OUT, {"b_owner": owner}))
+    return found
 
 
 def _known(tx: Transaction, owner: str, marks: list[bytes]) -> bool:
@@ -61,6 +64,7 @@ def _marks(arrival: Arrival) -> list[bytes]:
 
 
 def _remember(tx: Transaction, owner: str, mark: bytes) -> None:
+    tx.opting_out[owner] = True
     if not _known(tx, owner, [mark]):
         tx.connection.execute(insert(opt_outs).values(owner=owner, mark=mark, until=tx.now + _KEPT_SEC))
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import orjson
 from sqlalchemy import ColumnElement, delete, update
 
@@ -21,8 +22,7 @@ from openclaw_gateway.store.transaction import AnyRow, Policy, Topic, Transactio
 _RETRIED_WITHIN_SEC = 900.0  # an unfinished attempt older than this is not waited for: its words begin a new turn
 
 
-@dataclass(frozen=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True):
     """A request, as far as the store cares."""
 
     owner: str
@@ -50,8 +50,7 @@ class Session(NamedTuple):
     explicit: bool
 
 
-@dataclass(frozen=True)
-class Matched:
+class Matched(msgspec.Struct, frozen=True):
     """The session a request continues; None: a new one."""
 
     session: Session | None

@@ -78,6 +78,9 @@ class Transaction:
     backlog: dict[str, int] | None = None
     """Turns that take a place, by state, as far as this commit has counted them."""
 
+    opting_out: dict[str, bool] = field(default_factory=dict)
+    """Owners, and whether anything is known that they opted out of, as far as this commit has asked."""
+
     def __post_init__(self) -> None:
         self._driver = Driver(self._connection)
 

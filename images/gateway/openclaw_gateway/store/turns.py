@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import msgspec
 import orjson
 from sqlalchemy import ColumnElement, delete, func, select, true, update
 
@@ -21,6 +22,9 @@ HEARTBEAT_SEC = 20.0
 _LOST_AFTER_SEC = 90.0  # a generating turn without a heartbeat for this long lost its gateway
 
 
+_encode = msgspec.json.Encoder().encode
+
+
 class Refusal(StrEnum):
     """Why a main turn is answered 429."""
 
@@ -29,8 +33,7 @@ class Refusal(StrEnum):
     MAX_CONCURRENT = "max_concurrent"
 
 
-@dataclass(frozen=True)
-class Begun:
+class Begun(msgspec.Struct, frozen=True):
     """Admitted: the turn is recorded from here on."""
 
     turn_id: int
@@ -55,19 +58,25 @@ class Refused:
 Admission = Begun | Unrecorded | Refused
 
 
-@dataclass(frozen=True)
-class Recording:
+class Span(msgspec.Struct, frozen=True):
+    """`wire.Span`, of which a turn has one or two: output tokens [start, end) were sampled by this version."""
+
+    version: str
+    start: int
+    end: int
+
+
+class Recording(msgspec.Struct, frozen=True):
     """What the engine sampled: its own ids and logprobs, equally long, and who sampled which part."""
 
     prompt_ids: Sequence[int]
     output_ids: Sequence[int]
     logprobs: Sequence[float]
-    spans: Sequence[wire.Span]
+    spans: Sequence[Span]
     sampling: wire.Sampling
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True):
     """The end of a turn. Without `drop` it has a recording and waits for its next state."""
 
     messages: Sequence[Any]
@@ -314,7 +323,7 @@ def _keep(tx: Transaction, turn_id: int, finished: Finished, recording: Recordin
             "prompt_ids": array("i", recording.prompt_ids).tobytes(),
             "output_ids": array("i", recording.output_ids).tobytes(),
             "logprobs": array("d", recording.logprobs).tobytes(),
-            "spans": orjson.dumps([span.__dict__ for span in recording.spans]),
+            "spans": _encode(recording.spans),
             "sampling": orjson.dumps(recording.sampling.__dict__),
         },
     )
