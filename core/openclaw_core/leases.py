@@ -7,6 +7,7 @@ by whoever watches, from first sight, on a monotonic clock.
 """
 
 from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
@@ -41,6 +42,25 @@ class SubmissionHold(BaseModel):
     reason: str = Field(min_length=1)
 
 
+class Canary(BaseModel):
+    """A version that some engines serve beside the stable one until it is promoted or rolled back."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    version: str
+    epoch: int = Field(ge=0)
+    """Epoch under which it began: tells one try of a version from the next."""
+    share: float = Field(gt=0, lt=1)
+    """Share of sessions that it serves, the same from its begin to its end."""
+    since: AwareDatetime
+    promoted: bool = False
+    """Decided: the other engines get it with the next hold."""
+
+    def takes(self, session: str) -> bool:
+        """Whether a session belongs to the canary: the same answer in every gateway, as long as this canary lasts."""
+        place = blake2b(f"{self.version}\x00{session}".encode(), digest_size=8).digest()
+        return int.from_bytes(place, "big") < self.share * 2.0**64
+
+
 class WeightSyncState(BaseModel):
     """Everything Lease `<name>-weight-sync` says. `hold` None = submissions run."""
 
@@ -58,6 +78,7 @@ class WeightSyncState(BaseModel):
     """Seconds of hold that ended in each of the last minutes: (minutes since 1970, seconds), oldest first."""
     sync_request: str | None = None
     """Id of the last one-shot sync asked for by annotation that was taken up."""
+    canary: Canary | None = None
 
 
 class Published(BaseModel):
@@ -88,7 +109,7 @@ def parse_weight_sync(lease: dict[str, Any]) -> WeightSyncState:
     notes = lease.get("metadata", {}).get("annotations") or {}
     try:
         epoch = int(spec.get("leaseTransitions") or 0)
-        not_before = notes.get(names.ANNOTATION_NOT_BEFORE)
+        not_before, canary = notes.get(names.ANNOTATION_NOT_BEFORE), notes.get(names.ANNOTATION_CANARY)
         return WeightSyncState(
             hold=_parse_hold(spec, notes, epoch),
             epoch=epoch,
@@ -100,6 +121,7 @@ def parse_weight_sync(lease: dict[str, Any]) -> WeightSyncState:
             not_before=parse_time(not_before) if not_before else None,
             held=tuple(_parse_held(word) for word in _words(notes.get(names.ANNOTATION_HELD))),
             sync_request=notes.get(names.ANNOTATION_SYNC_REQUEST) or None,
+            canary=Canary.model_validate_json(canary) if canary else None,
         )
     except (TypeError, ValueError) as error:
         raise LeaseFormatError(f"Lease of the weight sync is garbled: {error}") from error
@@ -133,6 +155,7 @@ def render_weight_sync(state: WeightSyncState) -> dict[str, Any]:
                 names.ANNOTATION_NOT_BEFORE: format_time(state.not_before) if state.not_before else "",
                 names.ANNOTATION_HELD: " ".join(f"{minute}={seconds:.3f}" for minute, seconds in state.held),
                 names.ANNOTATION_SYNC_REQUEST: state.sync_request or "",
+                names.ANNOTATION_CANARY: state.canary.model_dump_json() if state.canary else "",
             }
         },
         "spec": {

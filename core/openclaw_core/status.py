@@ -40,6 +40,8 @@ class ConditionType(StrEnum):
     WEIGHT_SYNC_DEGRADED = "WeightSyncDegraded"
     DRIFT_HIGH = "DriftHigh"
     SUBMISSIONS_HELD = "SubmissionsHeld"
+    CANARY_SERVING = "CanaryServing"
+    """Only of trainings with `policyServing.rollout`."""
     SUSPENDED = "Suspended"
 
 
@@ -112,6 +114,28 @@ class SyncRequest(Part):
     message: str | None = Field(default=None, description="More about the result.", max_length=512)
 
 
+class RolloutSide(Part):
+    """One of the two versions that are compared."""
+
+    version: str = Field(description="The version.")
+    turns: int = Field(description="Its turns judged since the canary began.")
+    score_mean: float | None = Field(default=None, description="Mean score of those turns, -1 to 1.")
+
+
+class Rollout(Part):
+    """The canary that serves now, or the one that did last."""
+
+    state: Literal["Waiting", "Serving", "Promoting", "Promoted", "RolledBack", "Cancelled"] = Field(
+        description="Waiting: the newest version is no canary yet. Cancelled: by an edit of the spec."
+    )
+    started_at: str | None = Field(
+        default=None, description="When it became canary.", json_schema_extra={"format": "date-time"}
+    )
+    canary: RolloutSide = Field(description="The new version.")
+    stable: RolloutSide = Field(description="The version served beside it.")
+    message: str = Field(default="", description="What the comparison says, or what is waited for.", max_length=512)
+
+
 class Weights(Part):
     """Versions `<N>-<8 hex>`: what was announced, what engines should serve, what they serve."""
 
@@ -126,6 +150,7 @@ class Weights(Part):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["pod"]},
     )
     last_sync: LastSync | None = Field(default=None, description="The last weight sync that ended.")
+    rollout: Rollout | None = Field(default=None, description="The canary, where spec.policyServing.rollout is set.")
     sync_request: SyncRequest | None = Field(default=None, description="The one-shot sync asked for last.")
 
 

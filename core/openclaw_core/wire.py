@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from openclaw_core.leases import Canary
+
 
 class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -180,6 +182,14 @@ class Waiting(Message):
     judge: int = 0
 
 
+class RolloutScores(Message):
+    """Turns judged while a canary served, by the version that answered and by score ("-1", "0", "1")."""
+
+    epoch: int
+    """`leases.Canary.epoch`: which canary."""
+    scores: dict[str, dict[str, int]]
+
+
 class Stats(Message):
     """GET /internal/stats. The identity, true after any crash:
 
@@ -201,6 +211,8 @@ class Stats(Message):
     """Scored turns by score: "-1", "0", "1"."""
     trainer_epoch: int = 0
     """Highest epoch a trainer came with; older ones are refused."""
+    rollout: RolloutScores | None = None
+    """Of the newest canary that turns were judged under."""
 
 
 # ---------------------------------------------------------------- experience store: export and erasure
@@ -257,13 +269,14 @@ class Paused(Message):
     """POST /internal/paused → PausedAck. The operator's direct word; the Lease watch says the same.
 
     A hold: `epoch` and `lease_sec` > 0, counted on the gateway's monotonic clock from first sight of that epoch.
-    Release: `lease_sec` 0 and the `serving_version`.
+    Release: `lease_sec` 0, the `serving_version`, and the `canary` that some engines serve beside it.
     """
 
     epoch: int = Field(ge=0)
     lease_sec: float = Field(ge=0)
     version: str | None = None
     serving_version: str | None = None
+    canary: Canary | None = None
 
 
 class PausedAck(Message):

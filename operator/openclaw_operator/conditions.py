@@ -116,6 +116,7 @@ def verdicts(facts: Facts) -> list[Verdict]:
         _degraded(facts.sync),
         _drift(facts),
         _held(facts),
+        *_canary(facts.sync),
         _suspended(facts),
     ]
     return [_ready(rest), *rest]
@@ -283,6 +284,27 @@ def _degraded(sync: SyncView | None) -> Verdict:
     if sync.trouble is not None:
         return Verdict(ConditionType.WEIGHT_SYNC_DEGRADED, "True", sync.trouble.reason, sync.trouble.message)
     return Verdict(ConditionType.WEIGHT_SYNC_DEGRADED, "False", Reason.SYNCED)
+
+
+_CANARY_ENDED = {
+    "Promoted": Reason.CANARY_PROMOTED,
+    "RolledBack": Reason.CANARY_ROLLED_BACK,
+    "Cancelled": Reason.CANARY_CANCELLED,
+}
+
+
+def _canary(sync: SyncView | None) -> list[Verdict]:
+    """Nothing where no rollout is set."""
+    if sync is None or not sync.rollout_wanted:
+        return []
+    kind, seen = ConditionType.CANARY_SERVING, sync.rollout
+    if seen is None:
+        return [Verdict(kind, "False", Reason.NO_CANARY)]
+    if seen.state in ("Serving", "Promoting"):
+        return [Verdict(kind, "True", Reason.CANARY_SERVES, f"canary {seen.canary.version}: {seen.message}")]
+    if seen.state == "Waiting":
+        return [Verdict(kind, "False", Reason.CANARY_WAITS, f"{seen.canary.version} waits: {seen.message}")]
+    return [Verdict(kind, "False", _CANARY_ENDED[seen.state], seen.message)]
 
 
 def _drift(facts: Facts) -> Verdict:

@@ -1,6 +1,7 @@
 """From one observation to the facts of the status and the world of the weight sync. Pure."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from openclaw_core import leases, names
@@ -20,6 +21,8 @@ from openclaw_operator.training import Training
 from openclaw_operator.weightsync import model as m
 
 Object = dict[str, Any]
+_DRIFTS_LOOKED_AT = 256
+"""Newest steps among which a canary's own samples are looked for."""
 
 
 def previous_status(body: Object) -> TrainingStatus:
@@ -109,8 +112,23 @@ def world(training: Training, seen: Observation) -> m.World:
         target_missing=("ConfigMap", names.target_config_map(training.name)) not in seen.children,
         lease_version=_version(seen.children.get(("Lease", names.weight_sync_lease(training.name)))),
         sync_request=(seen.body["metadata"].get("annotations") or {}).get(names.ANNOTATION_SYNC),
+        rollout=training.spec.policy_serving.rollout,
         sender=_sender(training, seen),
     )
+
+
+def measured(telemetry: Telemetry) -> m.Measured:
+    """What decides about a canary: scores by version, and the drift of each version's own fresh samples.
+
+    A step's fresh samples are of the version it starts from, which is the one the step before published.
+    """
+    updates = telemetry.trainer.updates[-_DRIFTS_LOOKED_AT:] if telemetry.trainer is not None else []
+    drifts = tuple(
+        (before.version, update.logprob_abs_diff_fresh)
+        for before, update in pairwise(updates)
+        if update.logprob_abs_diff_fresh is not None
+    )
+    return m.Measured(telemetry.stats.rollout if telemetry.stats is not None else None, drifts)
 
 
 def _sender(training: Training, seen: Observation) -> str | None:

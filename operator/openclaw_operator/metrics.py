@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from openclaw_core.kube import KubeError
-from openclaw_core.status import TrainingStatus
+from openclaw_core.status import Rollout, TrainingStatus
 
 _OF_TRAINING = ("namespace", "training")
 _TRUTH = {"True": 1, "False": 0}
@@ -54,6 +54,25 @@ class Metrics:
             "openclawrl_weight_sync_pause_seconds", "Length of the last hold", _OF_TRAINING, registry=registry
         )
 
+        self.rollout_turns = Gauge(
+            "openclawrl_rollout_turns",
+            "Turns judged since the canary of now, or the last, began",
+            [*_OF_TRAINING, "side"],
+            registry=registry,
+        )
+        self.rollout_score = Gauge(
+            "openclawrl_rollout_score_mean",
+            "Mean score of those turns",
+            [*_OF_TRAINING, "side"],
+            registry=registry,
+        )
+        self.rollout_state = Gauge(
+            "openclawrl_rollout_state",
+            "1 for the state of the canary of now, or of the last",
+            [*_OF_TRAINING, "state"],
+            registry=registry,
+        )
+
     def passed(self, seconds: float, error: BaseException | None) -> None:
         """Count one reconcile."""
         self.passes.labels("ok" if error is None else "failed").inc()
@@ -80,8 +99,19 @@ class Metrics:
             self.epoch.labels(namespace, training).set(last.epoch)
             self.pause.labels(namespace, training).set(last.pause_ms / 1000)
 
+        if weights is not None and weights.rollout is not None:
+            self._show_rollout(namespace, training, weights.rollout)
+
+    def _show_rollout(self, namespace: str, training: str, rollout: Rollout) -> None:
+        self.rollout_state.labels(namespace, training, rollout.state).set(1)
+        for name, side in (("canary", rollout.canary), ("stable", rollout.stable)):
+            self.rollout_turns.labels(namespace, training, name).set(side.turns)
+            if side.score_mean is not None:
+                self.rollout_score.labels(namespace, training, name).set(side.score_mean)
+
     def clear_trainings(self) -> None:
-        for series in (self.info, self.conditions, self.epoch, self.pause):
+        of_rollouts = (self.rollout_turns, self.rollout_score, self.rollout_state)
+        for series in (self.info, self.conditions, self.epoch, self.pause, *of_rollouts):
             series.clear()
 
 

@@ -23,6 +23,8 @@ CONDITIONS: dict[ConditionType, str] = {
     ConditionType.WEIGHT_SYNC_DEGRADED: "Weights do not reach the engines as they should.",
     ConditionType.DRIFT_HIGH: "Engine and trainer disagree on samples of lag 0.",
     ConditionType.SUBMISSIONS_HELD: "An admin's hold refuses submissions now.",
+    ConditionType.CANARY_SERVING: "A new version serves on canary engines beside the stable one. Only there where "
+    "`spec.policyServing.rollout` is set.",
     ConditionType.SUSPENDED: "No pod of the training is left.",
 }
 PHASES: dict[Phase, str] = {
@@ -81,6 +83,14 @@ MEANINGS: dict[Reason, str] = {
     Reason.ENGINES_DIFFER: "an engine serves another version than the target",
     Reason.LEASE_MENDED: "event: the sync's Lease held what nobody of ours writes and was put right",
     Reason.SYNC_REQUEST_INVALID: "the annotation that asks for a sync has a wrong value",
+    Reason.CANARY_SERVES: "the message compares canary and stable version so far",
+    Reason.CANARY_WAITS: "the newest version waits for more engines before it becomes canary",
+    Reason.NO_CANARY: "no version is being tried",
+    Reason.CANARY_BEGAN: "event: a version serves on canary engines",
+    Reason.CANARY_PROMOTED: "the canary was good enough; every engine gets it",
+    Reason.CANARY_ROLLED_BACK: "the canary was worse, drifted, could not be loaded, or was not shown to be good enough "
+    "in time; it is not tried again by itself",
+    Reason.CANARY_CANCELLED: "an edit of the spec ended the canary",
     Reason.NO_FRESH_SAMPLES: "no samples of lag 0 have been trained yet",
     Reason.NOT_MEASURED: "the trainer has not told yet",
     Reason.WITHIN_LIMIT: "the difference is within the limit",

@@ -54,6 +54,14 @@ class Reason(StrEnum):
     LEASE_MENDED = "LeaseMended"
     SYNC_REQUEST_INVALID = "SyncRequestInvalid"
 
+    CANARY_SERVES = "CanaryServes"
+    CANARY_WAITS = "CanaryWaits"
+    NO_CANARY = "NoCanary"
+    CANARY_BEGAN = "CanaryBegan"
+    CANARY_PROMOTED = "CanaryPromoted"
+    CANARY_ROLLED_BACK = "CanaryRolledBack"
+    CANARY_CANCELLED = "CanaryCancelled"
+
     NO_FRESH_SAMPLES = "NoFreshSamples"
     NOT_MEASURED = "NotMeasured"
     WITHIN_LIMIT = "WithinLimit"

@@ -262,6 +262,8 @@ class Reconciler:
         training, seen, wanted = state.training, state.seen, state.plan
         if training is None or seen is None or wanted is None:
             return
+        if state.sync is not None and training.spec.policy_serving.rollout is not None:
+            state.sync.measured(facts.measured(state.telemetry))
         view = state.sync.view if state.sync is not None else None
         found = facts.status_facts(
             training,

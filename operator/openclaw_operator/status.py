@@ -14,7 +14,7 @@ from openclaw_operator.events import Event
 from openclaw_operator.pods import is_ready
 from openclaw_operator.telemetry import numbers
 from openclaw_operator.weightsync.model import Phase as SyncPhase
-from openclaw_operator.weightsync.model import SyncView
+from openclaw_operator.weightsync.model import RolloutSide, RolloutView, SyncView
 
 
 def compute(facts: Facts) -> out.TrainingStatus:
@@ -58,11 +58,12 @@ def events(previous: out.TrainingStatus, current: out.TrainingStatus) -> list[Ev
     return found
 
 
-_SILENT = frozenset({ConditionType.READY, ConditionType.WEIGHT_SYNC_PAUSED})
+_SILENT = frozenset({ConditionType.READY, ConditionType.WEIGHT_SYNC_PAUSED, ConditionType.CANARY_SERVING})
 _BAD: Mapping[str, str] = {
     ConditionType.WEIGHT_SYNC_DEGRADED: "True",
     ConditionType.DRIFT_HIGH: "True",
     ConditionType.SUBMISSIONS_HELD: "never",
+    ConditionType.CANARY_SERVING: "never",
     ConditionType.SUSPENDED: "never",
 }
 
@@ -109,7 +110,27 @@ def _weights(sync: SyncView | None) -> out.Weights | None:
         bad_versions=list(sync.lease.bad_versions) or None,
         per_engine=[_engine(view.pod, view.state) for view in sync.engines],
         last_sync=sync.last_sync,
+        rollout=_rollout(sync.rollout),
         sync_request=_request(sync),
+    )
+
+
+def _rollout(seen: RolloutView | None) -> out.Rollout | None:
+    if seen is None:
+        return None
+    return out.Rollout(
+        state=seen.state,
+        started_at=seen.since,
+        canary=_side(seen.canary),
+        stable=_side(seen.stable),
+        message=seen.message[:512],
+    )
+
+
+def _side(side: RolloutSide) -> out.RolloutSide:
+    mean = side.scores.mean
+    return out.RolloutSide(
+        version=side.version, turns=side.scores.turns, score_mean=round(mean, 4) if mean is not None else None
     )
 
 

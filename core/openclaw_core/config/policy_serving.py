@@ -72,6 +72,43 @@ class Hold(Section):
     reason: str = Field(min_length=1, max_length=200, description="Shown to clients and in status.")
 
 
+class Rollout(Section):
+    """A new weight version serves on canary engines first, and is promoted or rolled back by itself. Rolls no pod."""
+
+    canary_replicas: int = Field(
+        default=1,
+        ge=1,
+        le=255,
+        description="Engines that serve the canary; fewer than replicas. Sessions go to it in this proportion.",
+    )
+    min_turns: int = Field(
+        default=50,
+        ge=1,
+        le=100000,
+        description="Judged turns that canary and stable version each need before scores decide anything.",
+    )
+    max_duration_sec: int = Field(
+        default=1800,
+        ge=60,
+        le=86400,
+        description="Seconds after which a canary that was not shown to be good enough is rolled back.",
+    )
+    max_score_drop: float = Field(
+        default=0.2,
+        ge=0,
+        le=2,
+        description="How much lower the canary's mean score (-1 to 1) may be. Promoted once it "
+        "is shown (error at most 5 %) that it is not that much lower; 0: once it is shown to be higher.",
+    )
+    max_drift: float | None = Field(
+        default=None,
+        ge=0,
+        le=100,
+        description="Masked mean |log π_old − log π_rollout| of the canary's own samples of "
+        "lag 0 above which it is rolled back at once. None: not looked at.",
+    )
+
+
 class PolicyServing(Section):
     """Engines (SGLang with its sync agent) and the gateway."""
 
@@ -106,6 +143,9 @@ class PolicyServing(Section):
         description="Serve this weight version and no other. None: the newest published.",
     )
     hold: Hold | None = Field(default=None, description="Pause submissions until a time. None: no hold.")
+    rollout: Rollout | None = Field(
+        default=None, description="Try each new version on canary engines first. None: all engines take it at once."
+    )
     resources: Resources = Field(default=Resources(), description="Requests and limits of the engine.")
     pod_template: OpenObject = Field(default={}, description="Strategic merge into the engine's pod template.")
     gateway: Gateway = Field(default=Gateway(), description="The OpenAI-compatible endpoint.")

@@ -234,6 +234,37 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         CelRule(
+            f"!has({_SERVING}.rollout) || {_SERVING}.replicas == 0 || "
+            f"{_SERVING}.rollout.canaryReplicas < {_SERVING}.replicas",
+            "spec.policyServing.rollout.canaryReplicas must be below spec.policyServing.replicas, so that the stable "
+            "version is served too",
+            _values(
+                "spec.policyServing.rollout.canaryReplicas is %d but must be below spec.policyServing.replicas (%d), "
+                "so that the stable version is served too: lower it, raise replicas, or remove rollout",
+                f"{_SERVING}.rollout.canaryReplicas",
+                f"{_SERVING}.replicas",
+            ),
+        ),
+        lambda spec: (
+            spec.policy_serving.rollout is None
+            or spec.policy_serving.replicas == 0
+            or spec.policy_serving.rollout.canary_replicas < spec.policy_serving.replicas
+        ),
+    ),
+    Rule(
+        CelRule(
+            f"!has({_SERVING}.rollout) || self.rewardJudging.replicas > 0",
+            "spec.policyServing.rollout compares judged turns and needs spec.rewardJudging.replicas above 0",
+            _values(
+                "spec.policyServing.rollout compares judged turns, but spec.rewardJudging.replicas is %d: set it to 1, "
+                "or remove rollout",
+                "self.rewardJudging.replicas",
+            ),
+        ),
+        lambda spec: spec.policy_serving.rollout is None or spec.reward_judging.replicas > 0,
+    ),
+    Rule(
+        CelRule(
             "self.environmentHosting.kind != 'custom' || has(self.environmentHosting.image)",
             "spec.environmentHosting.kind custom needs spec.environmentHosting.image: name your container",
         ),

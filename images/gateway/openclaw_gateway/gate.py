@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime
 
-from openclaw_core.leases import SubmissionHold
+from openclaw_core.leases import Canary, SubmissionHold
 from openclaw_gateway import errors
 from openclaw_gateway.admin_hold import AdminHold
 from openclaw_gateway.departures import Departure, Departures
@@ -35,9 +35,9 @@ class Gate:
             self._released.clear()
             self._on_change()
 
-    def release(self, epoch: int, serving_version: str | None) -> None:
+    def release(self, epoch: int, serving_version: str | None, canary: Canary | None = None) -> None:
         before = self.pause.epoch
-        ended = self.pause.release(epoch, serving_version, self._now())
+        ended = self.pause.release(epoch, serving_version, self._now(), canary)
         if ended or self.pause.epoch != before:
             self._on_change()
         if not self.is_on():

@@ -43,7 +43,7 @@ def build(
     app = FastAPI(openapi_url=None)
     _answer_errors(app)
     for router in (
-        _turns(store),
+        _turns(store, gate),
         _samples(store),
         records_api.routes(store),
         _rest(store, gate, fleet, metrics, pod_uid=pod_uid, now=now),
@@ -57,7 +57,7 @@ def build(
     return app
 
 
-def _turns(store: Store) -> APIRouter:
+def _turns(store: Store, gate: Gate) -> APIRouter:
     router = APIRouter(prefix="/internal/turns")
 
     @router.post("/lease")
@@ -66,7 +66,8 @@ def _turns(store: Store) -> APIRouter:
 
     @router.post("/score")
     async def _score(body: wire.ScoreTurn) -> Response:
-        return _answer(await store.score(body))
+        canary = gate.pause.canary
+        return _answer(await store.score(body, canary.epoch if canary is not None else None))
 
     @router.post("/extend")
     async def _extend(body: wire.ExtendTurns) -> Response:
@@ -125,7 +126,7 @@ def _rest(
             gate.hold(body.epoch, body.lease_sec)
             await gate.departures.all_sent(_SENT_WITHIN_SEC)
         else:
-            gate.release(body.epoch, body.serving_version)
+            gate.release(body.epoch, body.serving_version, body.canary)
         return _answer(
             wire.PausedAck(epoch=gate.pause.epoch, pod_uid=pod_uid, process_start=process_start, paused=gate.is_on())
         )
@@ -140,6 +141,7 @@ def _rest(
                 "held_sec": gate.held_sec(),
                 "epoch": gate.pause.epoch,
                 "serving_version": gate.pause.serving_version,
+                "canary_version": gate.pause.canary.version if gate.pause.canary is not None else None,
                 "unsent": gate.departures.unsent,
                 "engines": [
                     {

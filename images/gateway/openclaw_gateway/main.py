@@ -95,9 +95,7 @@ async def gateway(config: GatewayConfig, settings: Settings) -> AsyncIterator[Ga
         gate = Gate(holds_requests=not config.weight_sync_pause, now=now)
         probes = Probes(fleet, http, is_paused=gate.is_on, now=now, adapters=config.adapters)
         gate.on_change(probes.distrust)
-        engines = upstream.Upstream(
-            pool, gate, probes, lambda: gate.pause.serving_version, now, adapters=config.adapters
-        )
+        engines = upstream.Upstream(pool, gate, probes, gate.pause.version_for, now, adapters=config.adapters)
         exchanges = Exchanges(_limits(config), paused=gate.is_on, clock=now)
         chat = Chat(_chat_settings(config), keys, store, gate, engines, probes, metrics, exchanges)
         parts = Gateway(

@@ -10,6 +10,8 @@ Rules, so that skewed clocks, a dead operator or a lost API server can only fail
 from collections import deque
 from dataclasses import dataclass
 
+from openclaw_core.leases import Canary
+
 CLOCK_SKEW_SEC = 5.0
 _REMEMBERED = 5
 
@@ -29,6 +31,8 @@ class Pause:
         """Newest epoch seen."""
         self.serving_version: str | None = None
         """Version the operator says the fleet serves."""
+        self.canary: Canary | None = None
+        """Version that some engines serve beside it."""
         self._hold: _Hold | None = None
         self._released = -1
         self._lengths: deque[float] = deque(maxlen=_REMEMBERED)
@@ -45,12 +49,18 @@ class Pause:
         self._hold = _Hold(epoch, now, now + min(left, duration_sec))
         return True
 
-    def release(self, epoch: int, serving_version: str | None, now: float) -> bool:
+    def version_for(self, session: str) -> str | None:
+        """Version that should answer a session: the canary's for its share of them, else the one the fleet serves."""
+        if self.canary is not None and self.canary.takes(session):
+            return self.canary.version
+        return self.serving_version
+
+    def release(self, epoch: int, serving_version: str | None, now: float, canary: Canary | None = None) -> bool:
         """The hold of `epoch` (and every older one) is over. True when that ended a pause."""
         if epoch < self.epoch:
             return False
         self.epoch, self._released = epoch, epoch
-        self.serving_version = serving_version or self.serving_version
+        self.serving_version, self.canary = serving_version or self.serving_version, canary
         ended = self._hold
         self._hold = None
         if ended is not None and now < ended.ends_at:

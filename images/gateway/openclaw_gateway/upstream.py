@@ -26,14 +26,14 @@ class AdapterLostError(Exception):
 
 
 class Upstream:
-    """`version` is the one the fleet serves, None while nobody said. `adapters`: it is asked for by name."""
+    """`version`: the one that should answer a session, None while nobody said. `adapters`: it is asked for by name."""
 
     def __init__(
         self,
         pool: engine_http.Pool,
         gate: Gate,
         probes: Probes,
-        version: Callable[[], str | None],
+        version: Callable[[str], str | None],
         now: Callable[[], float],
         *,
         adapters: bool = False,
@@ -51,7 +51,7 @@ class Upstream:
         for last in (False, True):
             engine = await self._engine(session, failed)
             try:
-                call = await self._send(engine, path, body)
+                call = await self._send(engine, session, path, body)
             except AdapterLostError as error:
                 await self._probes.verify(engine, again=True)
                 if last:
@@ -83,7 +83,7 @@ class Upstream:
         """A ready engine whose version is known. After a hold the picture may be old: then it is asked for first."""
         await self._gate.enter()
         for _ in range(_ENGINES_TRIED):
-            version = self._version()
+            version = self._version(session)
             engine = await self._probes.ready_engine(session, version, ENGINE_WAIT_SEC, avoid=failed)
             if engine is None:
                 break
@@ -100,10 +100,10 @@ class Upstream:
             errors.engines_busy() if self._probes.any_ready() else errors.bad_gateway("no engine is ready", "no_engine")
         )
 
-    async def _send(self, engine: Engine, path: str, body: bytes) -> "Call":
+    async def _send(self, engine: Engine, session: str, path: str, body: bytes) -> "Call":
         departure = await self._gate.depart()
         call = Call(engine, engine.version, self._gate.pause.epoch, self._now)
-        if self._adapters and (asked_for := engine.answering(self._version())) is not None:
+        if self._adapters and (asked_for := engine.answering(self._version(session))) is not None:
             call.version, call.keeps_version = asked_for, True
             body = forwarding.with_adapter(body, asked_for) if asked_for in engine.adapters else body
         try:

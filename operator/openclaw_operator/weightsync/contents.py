@@ -7,7 +7,7 @@ hears two things under different epochs knows which is newer.
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from openclaw_core.leases import Hold, WeightSyncState
+from openclaw_core.leases import Canary, Hold, WeightSyncState
 from openclaw_operator.weightsync import failures, holds
 from openclaw_operator.weightsync.model import FAILED_HOLD_RETRY_SEC, HoldRun
 
@@ -28,6 +28,7 @@ def released(
     update["held"] = holds.added(lease.held, run.counted_sec, wall)
     if run.successes():
         update |= {"serving_version": run.version, "attempt": 0, "not_before": None, "releasable": releasable}
+        update["canary"] = _still_canary(lease, run.version)
     elif run.shortened:
         update["not_before"] = wall + timedelta(seconds=holds.SHORT_RETRY_SEC)
     elif run.untried():
@@ -55,8 +56,14 @@ def adopted(lease: WeightSyncState, target: str, releasable: tuple[int, ...]) ->
             "attempt": 0,
             "not_before": None,
             "releasable": releasable,
+            "canary": _still_canary(lease, target),
         }
     )
+
+
+def _still_canary(lease: WeightSyncState, serving: str) -> Canary | None:
+    """The canary, unless every engine should serve it now."""
+    return None if lease.canary is not None and lease.canary.version == serving else lease.canary
 
 
 def mended(lease: WeightSyncState | None, best: WeightSyncState, highest_epoch: int) -> WeightSyncState | None:

@@ -70,6 +70,7 @@ class SyncLoop:
         self._machine = machine_for(training)(identity, asyncio.get_running_loop().time())
         self._inbox: asyncio.Queue[m.Told] = asyncio.Queue()
         self._world: m.World | None = None
+        self._measured = m.Measured()
         self._tokens = Tokens()
         self._view = view(self._machine)
         self._look_after = float("-inf")
@@ -88,6 +89,12 @@ class SyncLoop:
         if world != self._world:
             self._world = world
             self._inbox.put_nowait(world)
+
+    def measured(self, found: m.Measured) -> None:
+        """What store and trainer say; the machine is told when it says something new."""
+        if found != self._measured:
+            self._measured = found
+            self._inbox.put_nowait(found)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -130,7 +137,10 @@ class SyncLoop:
         """
         if not isinstance(action, m.TellGateways):
             return [self._perform(action, together)]
-        gateways, body = Gateways(self._session, self._tokens.gateway), action.paused.model_dump_json().encode()
+        gateways, body = (
+            Gateways(self._session, self._tokens.gateway),
+            action.paused.model_dump_json(exclude_none=True).encode(),
+        )
         pods = self._world.gateways if self._world is not None else ()
         return [self._tell(gateways, pod, body) for pod in pods]
 

@@ -21,10 +21,14 @@ def after_failed_hold(lease: WeightSyncState, version: str, wall: datetime) -> d
     """Fields of the Lease after one more failed hold for `version`."""
     attempt = attempts(lease, version) + 1
     if attempt >= HOLDS_UNTIL_BAD:
-        bad = (*(old for old in lease.bad_versions if old != version), version)[-_BAD_REMEMBERED:]
-        return {"bad_versions": bad, "attempt": 0, "not_before": None}
+        return {"bad_versions": with_bad(lease.bad_versions, version), "attempt": 0, "not_before": None}
     wait = timedelta(seconds=FAILED_HOLD_RETRY_SEC * 2.0 ** (attempt - 1))
     return {"attempt": attempt, "not_before": wall + wait}
+
+
+def with_bad(bad: tuple[str, ...], version: str) -> tuple[str, ...]:
+    """The newest of the bad versions, `version` being one of them."""
+    return (*(old for old in bad if old != version), version)[-_BAD_REMEMBERED:]
 
 
 def wait_sec(lease: WeightSyncState, version: str, wall: datetime) -> float:

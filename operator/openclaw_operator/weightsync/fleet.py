@@ -125,6 +125,11 @@ class Fleet:
         state = agent.state if agent is not None else None
         return uid in self.syncing or (state is not None and (state.paused or state.phase in ("syncing", "loading")))
 
+    def gave_up(self, uid: str, version: str) -> bool:
+        """It was told alone to load a version, failed as often as a version may, and does not have it."""
+        solo = self.solos.get(uid)
+        return solo is not None and solo.tries >= m.HOLDS_UNTIL_BAD and self.version(uid) != version
+
     def name(self, uid: str) -> str:
         return self.pods[uid].name if uid in self.pods else uid
 

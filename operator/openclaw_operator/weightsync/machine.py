@@ -24,6 +24,7 @@ from openclaw_operator.reasons import Reason
 from openclaw_operator.weightsync import contents, failures, holds, outcome
 from openclaw_operator.weightsync import model as m
 from openclaw_operator.weightsync import target as targets
+from openclaw_operator.weightsync.canary import CanaryWatch, canary_engines
 from openclaw_operator.weightsync.fleet import Fleet
 from openclaw_operator.weightsync.model import Phase
 from openclaw_operator.weightsync.retention import Retention
@@ -43,6 +44,7 @@ class Machine:
         self.retention = Retention(now)
         self.last_sync: LastSync | None = None
         self.last_error = ""
+        self.canaries = CanaryWatch()
         self.refused_request = ""
         """Id of a one-shot sync that is no id."""
         self.now = now
@@ -96,8 +98,16 @@ class Machine:
         """Version engines should serve; None before Lease and world are known."""
         if self.last_lease is None or self.world is None:
             return None
-        world, loaded = self.world, self.fleet.commonest(self.now)
-        return targets.choose(self.last_lease, world.published, world.pinned, loaded)
+        return self._choose(self.world, self.last_lease)
+
+    def wanted_of(self, uid: str) -> str | None:
+        """Version one engine should serve while nothing is held."""
+        lease, world = self.last_lease, self.world
+        if lease is None or world is None:
+            return None
+        if lease.canary is not None and uid in canary_engines(lease, world, self.fleet, self.now):
+            return lease.canary.version
+        return lease.serving_version
 
     # ------------------------------------------------------------ taking in
 
@@ -138,6 +148,8 @@ class Machine:
                 self._heard_epoch = max(self._heard_epoch, epoch)
                 if self._run is not None and self._run.epoch == epoch:
                     self._run.acked.add(uid)
+            case m.Measured():
+                self.canaries.measured = told
             case m.Tick():
                 pass
 
@@ -199,9 +211,9 @@ class Machine:
         if lease.hold is not None:
             self._clear_foreign_hold(lease, lease.hold)
             return
-        if self._mend(lease) or self._take_up_request(world, lease):
+        if self._mend(lease) or self._take_up_request(world, lease) or self._step_canary(world, lease):
             return
-        target = targets.choose(lease, world.published, world.pinned, self.fleet.commonest(self.now))
+        target = self._choose(world, lease)
         allowed = target not in lease.bad_versions and not failures.wait_sec(lease, target, self.wall)
         if target != lease.serving_version and allowed:
             if self._differing(target):
@@ -218,7 +230,7 @@ class Machine:
             self._refresh_releasable(lease)
 
     def _preparing(self, world: m.World, lease: WeightSyncState) -> None:
-        target = targets.choose(lease, world.published, world.pinned, self.fleet.commonest(self.now))
+        target = self._choose(world, lease)
         differing = self._differing(target)
         if target != self._preparing_for or self._lease_busy or lease.hold is not None or not differing:
             self._back_to_idle()
@@ -262,8 +274,7 @@ class Machine:
         self.retention.remember((lease.serving_version, target), self.now)
         self._write_lease(held)
         # Says nothing new; it opens the connections that the hold and its release will need.
-        known = Paused(epoch=lease.epoch, lease_sec=0.0, serving_version=lease.serving_version)
-        self._out.append(m.TellGateways(known))
+        self._tell_serving(lease, lease.epoch)
 
     def _hold_confirmed(self, run: m.HoldRun) -> None:
         run.confirmed, run.confirmed_at = True, self.now
@@ -287,9 +298,9 @@ class Machine:
         kept = self._releasable(lease, {run.version})
         run.release = contents.released(lease, run, living=self.fleet.pods, releasable=kept, wall=self.wall)
         self.phase = Phase.RELEASING
-        serving = run.release.serving_version
+        self.canaries.changed(lease, run.release)
         # The direct word goes out beside the write: it can only open earlier, and an old epoch is ignored.
-        self._out.append(m.TellGateways(Paused(epoch=run.epoch, lease_sec=0.0, serving_version=serving)))
+        self._tell_serving(run.release, run.epoch)
         if self.lease is not None:
             self._write_lease(run.release)
 
@@ -303,8 +314,7 @@ class Machine:
     def _clear_foreign_hold(self, lease: WeightSyncState, hold: Hold) -> None:
         """A hold that no run of ours knows: an earlier process died in it. The higher epoch shuts its syncs out."""
         self._write_lease(contents.cleared(lease, hold, self.wall))
-        told = Paused(epoch=hold.epoch, lease_sec=0.0, serving_version=lease.serving_version)
-        self._out.append(m.TellGateways(told))
+        self._tell_serving(lease, hold.epoch)
 
     def _counted(self, lease: WeightSyncState) -> WeightSyncState:
         """The Lease with every second of hold counted."""
@@ -342,14 +352,26 @@ class Machine:
         self._write_target(target)
         adopted = contents.adopted(lease, target, self._releasable(lease, {target}))
         self._write_lease(adopted)
-        self._out.append(m.TellGateways(Paused(epoch=adopted.epoch, lease_sec=0.0, serving_version=target)))
+        self.canaries.changed(lease, adopted)
+        self._tell_serving(adopted, adopted.epoch)
+
+    def _step_canary(self, world: m.World, lease: WeightSyncState) -> bool:
+        """Begin, promote, roll back or cancel a canary; True when that is being written."""
+        step = self.canaries.step(lease, world, self.fleet, self.now, self.wall)
+        if step is None:
+            return False
+        self._write_lease(step.lease)
+        self._tell_serving(step.lease, step.lease.epoch)
+        self._out.append(step.announce)
+        return True
 
     def _update_alone(self, world: m.World, lease: WeightSyncState) -> None:
         if lease.serving_version is None:
             return
         seconds = world.pause_timeout_sec - m.RELEASE_MARGIN_SEC
         for uid in self.fleet.ready(self.now):
-            self._out += self.fleet.solo(uid, lease.epoch, lease.serving_version, seconds, self.now)
+            wanted = self.wanted_of(uid) or lease.serving_version
+            self._out += self.fleet.solo(uid, lease.epoch, wanted, seconds, self.now)
 
     def _refresh_releasable(self, lease: WeightSyncState) -> None:
         if self._lease_busy or self.now < self._release_after:
@@ -360,6 +382,11 @@ class Machine:
             self._write_lease(lease.model_copy(update={"releasable": wanted}))
 
     # ------------------------------------------------------------ asking
+
+    def _tell_serving(self, lease: WeightSyncState, epoch: int) -> None:
+        """Say to gateways that nothing is held, and what serves."""
+        said = Paused(epoch=epoch, lease_sec=0.0, serving_version=lease.serving_version, canary=lease.canary)
+        self._out.append(m.TellGateways(said))
 
     def _read_lease(self) -> None:
         if not self._lease_busy and self.now >= self._read_after:
@@ -381,6 +408,10 @@ class Machine:
 
     # ------------------------------------------------------------ looking
 
+    def _choose(self, world: m.World, lease: WeightSyncState) -> str:
+        loaded, rollout = self.fleet.commonest(self.now), world.rollout is not None
+        return targets.choose(lease, world.published, world.pinned, loaded, rollout=rollout)
+
     def _differing(self, target: str) -> list[str]:
         return [uid for uid in self.fleet.ready(self.now) if self.fleet.version(uid) != target]
 
@@ -391,6 +422,7 @@ class Machine:
         if self.world is None:
             return ()
         in_use = {lease.serving_version, lease.target_version, self.world.pinned, *kept, *self.fleet.versions()}
+        in_use |= {lease.canary.version} if lease.canary is not None else set()
         return self.retention.releasable(self.world.published, in_use, lease.releasable, self.now)
 
     def _engine_deadline(self, run: m.HoldRun) -> float:

@@ -7,10 +7,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
+from openclaw_core.config.policy_serving import Rollout
 from openclaw_core.leases import Published, WeightSyncState
 from openclaw_core.status import LastSync
-from openclaw_core.wire import AgentState, Paused, Synced
+from openclaw_core.wire import AgentState, Paused, RolloutScores, Synced
 from openclaw_operator.reasons import Reason
+from openclaw_operator.weightsync.rollout import Scores
 
 ACK_WAIT_SEC = 0.5
 """Longest wait for gateways to confirm a hold; safety never depends on them."""
@@ -87,6 +89,8 @@ class World:
     """resourceVersion of Lease `<name>-weight-sync` as last listed; empty: not there."""
     sync_request: str | None = None
     """Value of the training's annotation `openclawrl.io/sync`: one sync is asked for under this id."""
+    rollout: Rollout | None = None
+    """How new versions are tried on some engines first; None: they are not."""
     sender: str | None = None
     """Address of the trainer pod that broadcasts versions (`transfer: distributed`); None: engines read the volume."""
 
@@ -155,6 +159,15 @@ class GatewayAcked:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What store and trainer say of the versions served."""
+
+    scores: RolloutScores | None = None
+    drifts: tuple[tuple[str, float], ...] = ()
+    """Masked mean |log π_old − log π_rollout| of a version's own samples of lag 0, by version, newest last."""
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time passed."""
 
@@ -169,6 +182,7 @@ Told = (
     | PrepareEnded
     | SyncEnded
     | GatewayAcked
+    | Measured
     | Tick
 )
 
@@ -276,6 +290,28 @@ class RequestView:
     message: str = ""
 
 
+RolloutState = Literal["Waiting", "Serving", "Promoting", "Promoted", "RolledBack", "Cancelled"]
+
+
+@dataclass(frozen=True)
+class RolloutSide:
+    """One of the two versions that are compared."""
+
+    version: str
+    scores: Scores
+
+
+@dataclass(frozen=True)
+class RolloutView:
+    """The canary of now, or the one that ended last."""
+
+    state: RolloutState
+    since: str | None
+    canary: RolloutSide
+    stable: RolloutSide
+    message: str
+
+
 @dataclass(frozen=True)
 class SyncView:
     """What status says of the sync."""
@@ -288,6 +324,9 @@ class SyncView:
     last_sync: LastSync | None
     trouble: Trouble | None
     request: RequestView | None = None
+    rollout: RolloutView | None = None
+    rollout_wanted: bool = False
+    """`policyServing.rollout` is set."""
 
 
 # ---------------------------------------------------------------- remembered

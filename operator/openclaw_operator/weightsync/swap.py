@@ -22,8 +22,8 @@ class SwapMachine(Machine):
         super().__init__(identity, now)
         self._began_at = now
         self._left_at: dict[str, float] = {}
-        """When each version stopped being the serving one, for those that did so within the grace."""
-        self._was_serving: str | None = None
+        """When each version stopped being one of those served, for those that did so within the grace."""
+        self._were_served: set[str] = set()
         self._asked_to_retain: dict[str, float] = {}
 
     def _start_hold(self, lease: WeightSyncState, target: str, participants: frozenset[str], seconds: int) -> None:
@@ -37,18 +37,18 @@ class SwapMachine(Machine):
     def _advance(self, world: m.World) -> None:
         super()._advance(world)
         if self.lease is not None and self.lease.serving_version is not None:
-            self._note_switch(self.lease.serving_version)
+            canary = self.lease.canary.version if self.lease.canary is not None else None
+            self._note_switch({version for version in (self.lease.serving_version, canary) if version})
             loading = self._run.version if self._run is not None else None
-            self._retain_only({self.lease.serving_version, self.target(), loading})
+            self._retain_only({self.lease.serving_version, canary, self.target(), loading})
 
-    def _note_switch(self, serving: str) -> None:
-        if self._was_serving is not None and self._was_serving != serving:
-            self._left_at[self._was_serving] = self.now
-        self._was_serving = serving
+    def _note_switch(self, served: set[str]) -> None:
+        self._left_at |= dict.fromkeys(self._were_served - served, self.now)
+        self._were_served = served
         self._left_at = {
             version: left
             for version, left in self._left_at.items()
-            if self.now - left < m.SWITCH_GRACE_SEC and version != serving
+            if self.now - left < m.SWITCH_GRACE_SEC and version not in served
         }
 
     def _retain_only(self, wanted: set[str | None]) -> None:

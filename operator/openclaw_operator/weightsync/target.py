@@ -1,7 +1,7 @@
 """Which version engines should serve, and which the trainer may delete. Pure.
 
-Target = the pinned version, else the newest published one; where that is bad, what is served. Engines never pick
-"newest" themselves.
+Target = the pinned version, else the promoted canary or what is served where a rollout is set, else the newest
+published one; where that is bad, what is served. Engines never pick "newest" themselves.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from openclaw_core.leases import Published, WeightSyncState
 from openclaw_core.versions import BASE, VersionFormatError, WeightVersion
-from openclaw_operator.weightsync.model import RELEASABLE_SPAN
+from openclaw_operator.weightsync.model import RELEASABLE_SPAN, World
 
 
 def wanted(published: Published, pinned: str | None) -> str | None:
@@ -17,12 +17,30 @@ def wanted(published: Published, pinned: str | None) -> str | None:
     return pinned or (str(published.version) if published.version is not None else None)
 
 
-def choose(lease: WeightSyncState, published: Published, pinned: str | None, loaded: str | None = None) -> str:
+def choose(
+    lease: WeightSyncState,
+    published: Published,
+    pinned: str | None,
+    loaded: str | None = None,
+    *,
+    rollout: bool = False,
+) -> str:
     """Version string of the target. `loaded`: what engines serve, should the Lease have lost what is served."""
     asked = wanted(published, pinned)
+    if rollout and pinned is None and lease.serving_version is not None:
+        promoted = lease.canary is not None and lease.canary.promoted
+        asked = lease.canary.version if lease.canary is not None and promoted else lease.serving_version
     if asked is not None and asked not in lease.bad_versions:
         return asked
     return lease.serving_version or loaded or str(BASE)
+
+
+def candidate(lease: WeightSyncState, world: World) -> str | None:
+    """The version that should become canary, were there none; None: nothing new."""
+    newest = wanted(world.published, None)
+    if world.rollout is None or world.pinned is not None or lease.serving_version is None or newest is None:
+        return None
+    return newest if newest != lease.serving_version and newest not in lease.bad_versions else None
 
 
 def releasable(published: Published, kept: Iterable[str | None]) -> tuple[int, ...]:

@@ -3,10 +3,12 @@
 from openclaw_core.leases import WeightSyncState
 from openclaw_core.versions import BASE
 from openclaw_operator.reasons import Reason
-from openclaw_operator.weightsync import holds
+from openclaw_operator.weightsync import canary as canaries
+from openclaw_operator.weightsync import holds, rollout
 from openclaw_operator.weightsync import model as m
 from openclaw_operator.weightsync import target as targets
 from openclaw_operator.weightsync.machine import Machine
+from openclaw_operator.weightsync.rollout import Scores
 
 
 def view(machine: Machine) -> m.SyncView:
@@ -23,7 +25,26 @@ def view(machine: Machine) -> m.SyncView:
         last_sync=machine.last_sync,
         trouble=_trouble(machine),
         request=_request(machine),
+        rollout=_rollout(machine),
+        rollout_wanted=world is not None and world.rollout is not None,
     )
+
+
+def _rollout(machine: Machine) -> m.RolloutView | None:
+    """The canary of now, the version that waits to be one, or the canary that ended last."""
+    world, lease = machine.world, machine.last_lease
+    if world is None or lease is None or world.rollout is None:
+        return None
+    if lease.canary is not None:
+        state: m.RolloutState = "Promoting" if lease.canary.promoted else "Serving"
+        measured = machine.canaries.measured
+        return canaries.view(lease, measured, state, rollout.compared(*canaries.scores(lease, measured)))
+    waiting = targets.candidate(lease, world)
+    why = canaries.waits_for(world, machine.fleet.ready(machine.now))
+    if waiting is None or why is None:
+        return machine.canaries.last
+    sides = m.RolloutSide(waiting, Scores()), m.RolloutSide(lease.serving_version or "", Scores())
+    return m.RolloutView("Waiting", None, *sides, why)
 
 
 def _trouble(machine: Machine) -> m.Trouble | None:
@@ -38,13 +59,13 @@ def _trouble(machine: Machine) -> m.Trouble | None:
     if machine.last_error and lease.attempt:
         return m.Trouble(Reason.SYNC_FAILED, f"the last sync reached no engine: {machine.last_error}")
     for uid, preparation in fleet.preparations.items():
-        in_use = preparation.version in (machine.target(), lease.serving_version)
+        in_use = preparation.version in (machine.target(), machine.wanted_of(uid))
         if in_use and preparation.error is not None and fleet.version(uid) != preparation.version:
             text = f"engine {fleet.name(uid)} cannot prepare {preparation.version}: {preparation.error}"
             return m.Trouble(Reason.PREPARE_FAILED, text)
     for uid, solo in fleet.solos.items():
         if solo.error is not None:
-            text = f"engine {fleet.name(uid)} does not reach {lease.serving_version}: {solo.error}"
+            text = f"engine {fleet.name(uid)} does not reach {machine.wanted_of(uid)}: {solo.error}"
             return m.Trouble(Reason.ENGINES_DIFFER, text)
     return _share_trouble(machine, world, lease)
 

@@ -30,6 +30,8 @@ class Operator:
     def _resync(self) -> None:
         if self.alive:
             self.tell(self._system.seen())
+            if self._system.rollout is not None:
+                self.tell(self._system.measured())
             self._time.at(RESYNC_SEC, self._resync)
 
     def tell(self, told: m.Told) -> None:

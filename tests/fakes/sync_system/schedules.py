@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from openclaw_core.config.policy_serving import Rollout
 from openclaw_operator.weightsync.machine import Machine
 from tests.fakes.sync_system.faults import COMMON, FAULTS, TAMPERING
 from tests.fakes.sync_system.system import System
@@ -39,9 +40,9 @@ class Schedule:
     gateways: int
     events: Sequence[Event]
 
-    def run(self, machine: type[Machine] = Machine) -> System:
+    def run(self, machine: type[Machine] = Machine, rollout: Rollout | None = None) -> System:
         """Raises AssertionError at the first thing that must not be. `machine`: what operators run."""
-        system = System(self.seed, engines=self.engines, gateways=self.gateways, machine=machine)
+        system = System(self.seed, engines=self.engines, gateways=self.gateways, machine=machine, rollout=rollout)
         system.time.run(10.0)
         for event in self.events:
             event.happen(system)

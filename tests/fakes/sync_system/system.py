@@ -11,8 +11,10 @@ minutes.
 
 import itertools
 
+from openclaw_core.config.policy_serving import Rollout
 from openclaw_core.leases import Published, WeightSyncState
 from openclaw_core.versions import BASE, WeightVersion
+from openclaw_core.wire import RolloutScores
 from openclaw_operator.weightsync import holds
 from openclaw_operator.weightsync import model as m
 from openclaw_operator.weightsync.machine import Machine
@@ -34,9 +36,24 @@ def version(number: int) -> str:
 
 
 class System:
-    """Starts with `engines` engines, `gateways` gateways and one operator, all well. `machine`: what operators run."""
+    """Starts with `engines` engines, `gateways` gateways and one operator, all well. `machine`: what operators run.
 
-    def __init__(self, seed: int, *, engines: int, gateways: int, machine: type[Machine] = Machine) -> None:
+    With a `rollout` users dislike every fifth version, and say so once an engine serves it.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        engines: int,
+        gateways: int,
+        machine: type[Machine] = Machine,
+        rollout: Rollout | None = None,
+    ) -> None:
+        self.rollout = rollout
+        self.disliked = {version(number) for number in range(3, 1000, 5)} if rollout is not None else set()
+        self._judged: dict[int, dict[str, dict[str, int]]] = {}
+        self._ever_pinned: set[str] = set()
         self.machine = machine
         self.time = Timeline(seed)
         self.network = Network(self.time)
@@ -95,6 +112,7 @@ class System:
         return [operator for operator in self.operators if operator.alive]
 
     def seen(self) -> m.World:
+        self._ever_pinned |= {self.pinned} if self.pinned else set()
         return m.World(
             engines=tuple(m.EnginePod(one.uid, one.uid, one.ip, one.up) for one in self.engines.values()),
             gateways=tuple(m.GatewayPod(one.uid, one.uid, one.uid, one.alive) for one in self.gateways.values()),
@@ -104,7 +122,21 @@ class System:
             target_missing=not self.server.target,
             lease_version=str(self.server.revision) if self.server.exists else "",
             sync_request=self.request,
+            rollout=self.rollout,
         )
+
+    def measured(self) -> m.Measured:
+        """What users said of the canary so far: fifty turns more at each look of every version that an engine has."""
+        lease = self.server.state
+        if lease.canary is None:
+            return m.Measured()
+        told = self._judged.setdefault(lease.canary.epoch, {})
+        for name in {one.sglang.version for one in self.engines.values() if one.sglang is not None}:
+            score = "-1" if name in self.disliked else "1"
+            counts = told.setdefault(name, {})
+            counts[score] = counts.get(score, 0) + 50
+        copied = {name: dict(counts) for name, counts in told.items()}
+        return m.Measured(RolloutScores(epoch=lease.canary.epoch, scores=copied))
 
     def _published(self) -> Published:
         if not self.announced:
@@ -141,6 +173,7 @@ class System:
             assert state.epoch not in self._hold_epochs or self.server.tampered, "an epoch is used for a second hold"
             assert state.hold.duration_sec <= PAUSE_TIMEOUT_SEC
             assert state.hold.pause_version not in before.bad_versions, "a bad version is tried again"
+            assert state.hold.pause_version not in self.disliked - self._ever_pinned, "a disliked version is promoted"
             self._hold_epochs.add(state.epoch)
         elif state.serving_version is not None and not self.server.tampered:
             named = self._served.setdefault(state.epoch, state.serving_version)
@@ -174,6 +207,9 @@ class System:
         self.time.run(max(self.time.now, self.faults_until) + 30.0)
         self.pinned = None
         self.bad.discard(version(self.published + 1))
+        self.disliked.discard(version(self.published + 1))
+        while self.rollout is not None and len(self.engines) <= self.rollout.canary_replicas:
+            self.add_engine()
         self.publish()
         good = version(self.published)
         self._run_until_settled(good)
@@ -216,6 +252,7 @@ class System:
             for one in self.gateways.values()
             if one.alive and one.pause.serving_version != wanted
         ]
+        found += [f"{one.uid} hears of {one.pause.canary}" for one in self.gateways.values() if one.pause.canary]
         if self.server.content is None or lease.hold is not None or lease.serving_version != wanted:
             found.append(f"the Lease says {self.server.content}")
         if not self.server.target or self.server.target[-1][1] != wanted:

@@ -4,6 +4,7 @@ from openclaw_core.config.spec import TrainingSpec
 
 MINIMAL = {"model": {"path": "base"}, "api": {"baseUrl": "http://judge/v1"}, "judge": {"model": "m"}}
 RESOURCES = {"requests": {}, "limits": {}}
+ROLLOUT = {"canaryReplicas": 1, "minTurns": 50, "maxDurationSec": 1800, "maxScoreDrop": 0.2, "maxDrift": None}
 
 
 def test_every_default_of_the_spec() -> None:
@@ -23,6 +24,7 @@ def test_every_default_of_the_spec() -> None:
             "args": [],
             "pinnedVersion": None,
             "hold": None,
+            "rollout": None,
             "resources": RESOURCES,
             "podTemplate": {},
             "gateway": {
@@ -121,3 +123,9 @@ def test_every_default_of_the_spec() -> None:
         "managedBy": None,
         "retainStorage": False,
     }
+
+
+def test_every_default_of_a_rollout() -> None:
+    spec = TrainingSpec.model_validate(MINIMAL | {"policyServing": {"replicas": 2, "rollout": {}}})
+    assert spec.policy_serving.rollout is not None
+    assert spec.policy_serving.rollout.model_dump(mode="json", by_alias=True) == ROLLOUT

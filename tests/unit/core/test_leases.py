@@ -3,6 +3,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from openclaw_core.leases import (
+    Canary,
     Hold,
     LeaseFormatError,
     Published,
@@ -27,7 +28,18 @@ HELD = WeightSyncState(
 )
 
 
-@pytest.mark.parametrize("state", [HELD, WeightSyncState(), WeightSyncState(epoch=9, serving_version="1-aaaaaaaa")])
+CANARY = Canary(version="5-0a1b2c3d", epoch=9, share=0.25, since=T0)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        HELD,
+        WeightSyncState(),
+        WeightSyncState(epoch=9, serving_version="1-aaaaaaaa"),
+        WeightSyncState(epoch=9, canary=CANARY),
+    ],
+)
 def test_weight_sync_lease_survives_a_round_trip(state: WeightSyncState) -> None:
     assert parse_weight_sync(render_weight_sync(state)) == state
 
@@ -63,3 +75,18 @@ def test_published_lease_survives_a_round_trip() -> None:
     patch = render_published(version, "ab" * 32, trainer_epoch=2)
     assert parse_published(patch) == Published(version=version, digest="ab" * 32, trainer_epoch=2)
     assert parse_published({"metadata": {}}) == Published()
+
+
+def test_garbled_canary_is_an_error_that_the_operator_mends() -> None:
+    lease = render_weight_sync(WeightSyncState(epoch=9, canary=CANARY))
+    lease["metadata"]["annotations"]["openclawrl.io/canary"] = '{"version": "5-0a1b2c3d"}'
+    with pytest.raises(LeaseFormatError, match="garbled"):
+        parse_weight_sync(lease)
+
+
+def test_canary_takes_its_share_of_sessions_and_always_the_same_ones() -> None:
+    taken = {session for session in map(str, range(4000)) if CANARY.takes(session)}
+    assert 0.22 < len(taken) / 4000 < 0.28
+    assert taken == {session for session in map(str, range(4000)) if CANARY.takes(session)}
+    following = CANARY.model_copy(update={"version": "6-0a1b2c3d"})
+    assert taken != {session for session in map(str, range(4000)) if following.takes(session)}, "others next time"

@@ -25,6 +25,11 @@ MINIMAL: dict[str, Any] = {"model": {"path": "base"}, "api": {"baseUrl": "http:/
         ({"policyTraining": {"engine": "megatron"}}, "megatron on cuda needs"),
         ({"policyTraining": {"lora": {"publish": "adapter", "targets": ["q_proj"]}}}, "q_proj and v_proj together"),
         ({"policyTraining": {"lora": {"publish": "adapter", "targets": ["up_proj"]}}}, "gate_proj with up_proj"),
+        ({"policyServing": {"rollout": {}}}, "canaryReplicas must be below spec.policyServing.replicas"),
+        (
+            {"policyServing": {"replicas": 2, "rollout": {}}, "rewardJudging": {"replicas": 0}},
+            "rollout compares judged turns",
+        ),
         ({"environmentHosting": {"kind": "custom"}}, "custom needs spec.environmentHosting.image"),
         (
             {

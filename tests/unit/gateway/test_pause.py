@@ -1,7 +1,10 @@
 """When submissions are paused: a pure state on one clock. Every mistake of a clock or an operator fails open."""
 
+from datetime import UTC, datetime
+
 import pytest
 
+from openclaw_core.leases import Canary
 from openclaw_gateway.pause import CLOCK_SKEW_SEC, Pause
 
 
@@ -78,3 +81,18 @@ def test_retry_after_follows_recent_holds_and_never_exceeds_what_is_left():
     pause.release(2, None, now=100.0)
     pause.hold(3, 10, now=200.0)
     assert pause.retry_after(200.0) == 10
+
+
+def test_canary_answers_its_sessions_from_its_begin_to_its_end():
+    pause = Pause()
+    canary = Canary(version="2-0a1b2c3d", epoch=4, share=0.5, since=datetime(2026, 1, 1, tzinfo=UTC))
+    pause.release(4, "1-0a1b2c3d", now=1.0, canary=canary)
+    versions = {session: pause.version_for(session) for session in map(str, range(50))}
+    assert set(versions.values()) == {"1-0a1b2c3d", "2-0a1b2c3d"}
+    pause.hold(5, 30, now=2.0)
+    pause.release(5, "1-0a1b2c3d", now=3.0, canary=canary)
+    assert versions == {session: pause.version_for(session) for session in versions}
+    pause.release(4, "1-0a1b2c3d", now=4.0)
+    assert pause.canary is not None, "late news of an older epoch"
+    pause.release(6, "1-0a1b2c3d", now=5.0)
+    assert {pause.version_for(session) for session in versions} == {"1-0a1b2c3d"}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_core import names
+from openclaw_core import names, wire
 from openclaw_core import status as out
 from openclaw_core.leases import Hold, WeightSyncState, parse_time
 from openclaw_core.status import ConditionType
@@ -13,12 +13,15 @@ from openclaw_core.wire import AgentState, JudgeState, Stats, TrainerState, Upda
 from openclaw_operator.apply import Fault
 from openclaw_operator.conditions import ComponentFacts, Facts, Verdict
 from openclaw_operator.events import Event
+from openclaw_operator.facts import measured
+from openclaw_operator.metrics import Metrics
 from openclaw_operator.reasons import Reason
 from openclaw_operator.report import dump, merge_patch
 from openclaw_operator.secrets import Problem
 from openclaw_operator.status import compute, events, mirrored
 from openclaw_operator.telemetry import Telemetry
-from openclaw_operator.weightsync.model import EngineView, Phase, SyncView, Trouble
+from openclaw_operator.weightsync.model import EngineView, Phase, RolloutSide, RolloutView, SyncView, Trouble
+from openclaw_operator.weightsync.rollout import Scores
 from tests.unit.operator.trainings import pod
 
 EARLY, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
@@ -54,7 +57,9 @@ def condition(status: out.TrainingStatus, kind: ConditionType) -> tuple[str, str
 def test_training_with_all_pods_ready_runs() -> None:
     status = compute(facts())
     assert (status.phase, condition(status, ConditionType.READY)) == ("Running", ("True", "Ready"))
-    assert [item.type for item in status.conditions or []] == list(ConditionType)
+    assert [item.type for item in status.conditions or []] == [
+        kind for kind in ConditionType if kind != ConditionType.CANARY_SERVING
+    ], "nothing is said of canaries where no rollout is set"
     assert status.serving is not None
     assert (status.serving.summary, status.serving.selector, status.serving.replicas) == ("1/1", "a=b", 1)
 
@@ -413,3 +418,60 @@ def test_events_come_once_per_transition() -> None:
     mended = compute(facts(previous=broken))
     (normal,) = events(broken, mended)
     assert (normal.kind, normal.reason) == ("Normal", "AllPodsReady")
+
+
+COMPARED = RolloutView(
+    "Serving",
+    "2026-01-01T00:00:00.000000Z",
+    RolloutSide("2-00000002", Scores(10, 20, 30)),
+    RolloutSide("1-00000001", Scores()),
+    "mean score 0.33 (60 turns) against none (0 turns)",
+)
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("Serving", ("True", "CanaryServes")),
+        ("Promoting", ("True", "CanaryServes")),
+        ("Waiting", ("False", "CanaryWaits")),
+        ("Promoted", ("False", "CanaryPromoted")),
+        ("RolledBack", ("False", "CanaryRolledBack")),
+        ("Cancelled", ("False", "CanaryCancelled")),
+    ],
+)
+def test_canary_is_told_in_condition_status_and_series(state: Any, said: tuple[str, str]) -> None:
+    status = compute(facts(sync=sync(rollout=replace(COMPARED, state=state), rollout_wanted=True)))
+    assert [item.type for item in status.conditions or []] == list(ConditionType)
+    assert condition(status, ConditionType.CANARY_SERVING) == said
+    assert condition(status, ConditionType.READY) == ("True", "Ready"), "a canary is no fault"
+    assert status.weights is not None
+    assert status.weights.rollout is not None
+    assert status.weights.rollout.canary.model_dump() == {"version": "2-00000002", "turns": 60, "score_mean": 0.3333}
+    metrics = Metrics()
+    metrics.show("ns", "t", status)
+    labels = {"namespace": "ns", "training": "t"}
+    read = metrics.registry.get_sample_value
+    assert read("openclawrl_rollout_state", {**labels, "state": state}) == 1
+    assert read("openclawrl_rollout_turns", {**labels, "side": "canary"}) == 60
+    assert read("openclawrl_rollout_score_mean", {**labels, "side": "canary"}) == 0.3333
+    assert read("openclawrl_rollout_score_mean", {**labels, "side": "stable"}) is None
+    metrics.clear_trainings()
+    assert read("openclawrl_rollout_state", {**labels, "state": state}) is None
+
+
+def test_rollout_without_a_canary_yet_says_so() -> None:
+    status = compute(facts(sync=sync(rollout_wanted=True)))
+    assert condition(status, ConditionType.CANARY_SERVING) == ("False", "NoCanary")
+
+
+def test_drift_belongs_to_the_version_a_step_starts_from() -> None:
+    def update(version: str, fresh: float | None) -> wire.Update:
+        numbers = dict.fromkeys(("reward_mean", "loss", "lag_mean", "logprob_abs_diff", "grad_norm", "seconds"), 0.0)
+        return wire.Update(
+            step=1, version=version, samples=1, lag_max=0, logprob_abs_diff_fresh=fresh, finished_at=0.0, **numbers
+        )
+
+    updates = [update("1-00000001", 0.5), update("2-00000002", 0.01), update("3-00000003", None)]
+    state = wire.TrainerState(phase="waiting", step=3, version="3-00000003", trainer_epoch=1, updates=updates)
+    assert measured(Telemetry(trainer=state)).drifts == (("1-00000001", 0.01),)

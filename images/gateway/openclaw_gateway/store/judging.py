@@ -12,6 +12,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.sql import ColumnElement
 
 from openclaw_core import wire
+from openclaw_gateway.store import compared
 from openclaw_gateway.store import turns as life
 from openclaw_gateway.store.schema import Drop, State, contents, in_order, is_in, next_states, turns
 from openclaw_gateway.store.transaction import AnyRow, Policy, Topic, Transaction, scored
@@ -38,10 +39,12 @@ def lease(tx: Transaction, request: wire.LeaseTurns, policy: Policy) -> list[wir
     return [_shown(row, token) for row in _with_contents(tx, ids)]
 
 
-def score(tx: Transaction, request: wire.ScoreTurn, policy: Policy) -> list[int]:
+def score(tx: Transaction, request: wire.ScoreTurn, policy: Policy, canary_epoch: int | None = None) -> list[int]:
     """The turn becomes a sample. A queue that is full drops its oldest, or this one, as its policy says."""
     if not _held(tx, request.id, request.lease):
         return []
+    if canary_epoch is not None:  # also when it is dropped then: it was judged
+        compared.count(tx, canary_epoch, request.id, request.score)
     if life.is_full(tx, policy) and not (policy.drop_policy == "dropOldest" and life.drop_oldest_queued(tx)):
         life.drop_turns(tx, [request.id], Drop.QUEUE_FULL)
         return [request.id]

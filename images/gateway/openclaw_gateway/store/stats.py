@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from sqlalchemy import func, select
 
 from openclaw_core import wire
+from openclaw_gateway.store import compared
 from openclaw_gateway.store.schema import LIVE, State, turns
 from openclaw_gateway.store.transaction import RECORDED, SERVED, TRAINED, TRAINER_EPOCH, Policy, Transaction, read
 from openclaw_gateway.store.turns import backlog, room
@@ -38,6 +39,7 @@ def stats(tx: Transaction, policy: Policy, refused: Mapping[str, int]) -> wire.S
         refused=dict(refused),
         scores=_named(counters, "score:"),
         trainer_epoch=counters.get(TRAINER_EPOCH, 0),
+        rollout=compared.scores(counters),
     )
 
 

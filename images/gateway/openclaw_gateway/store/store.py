@@ -109,8 +109,10 @@ class Store:
                 return wire.LeasedTurns(turns=leased)
             await pulse.wait_past(seen, min(left, _LOOK_AGAIN_SEC))
 
-    async def score(self, request: wire.ScoreTurn) -> wire.Accepted:
-        return wire.Accepted(ids=await self._writer.run(lambda tx: judging.score(tx, request, self._policy)))
+    async def score(self, request: wire.ScoreTurn, canary_epoch: int | None = None) -> wire.Accepted:
+        """`canary_epoch`: of the canary that serves now; scores are then counted by version too."""
+        ids = await self._writer.run(lambda tx: judging.score(tx, request, self._policy, canary_epoch))
+        return wire.Accepted(ids=ids)
 
     async def extend_turns(self, request: wire.ExtendTurns) -> wire.Accepted:
         return wire.Accepted(ids=await self._writer.run(lambda tx: judging.extend(tx, request)))

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from sqlalchemy import delete, func, select
 
-from openclaw_gateway.store import judging, opt_outs, samples
+from openclaw_gateway.store import compared, judging, opt_outs, samples
 from openclaw_gateway.store import sessions as life
 from openclaw_gateway.store import turns as turn_life
 from openclaw_gateway.store.drain import Occupancy
@@ -29,7 +29,9 @@ def upkeep(tx: Transaction, policy: Policy, alive: Collection[int]) -> Occupancy
     # A grace that ran out frees a place without any commit of its own.
     tx.touched |= {Topic.CAPACITY}
     tx.flush()
-    return Occupancy(read(tx.connection).get(RECORDED, 0), turn_life.backlog(tx).total())
+    counted = read(tx.connection)
+    compared.forget_old(tx, counted)
+    return Occupancy(counted.get(RECORDED, 0), turn_life.backlog(tx).total())
 
 
 def end_idle_sessions(tx: Transaction, policy: Policy) -> None:
