@@ -52,6 +52,8 @@ class Canary(BaseModel):
     share: float = Field(gt=0, lt=1)
     """Share of sessions that it serves, the same from its begin to its end."""
     since: AwareDatetime
+    engines: tuple[str, ...] = ()
+    """Pod uids of the engines that serve it. They change under a new epoch only."""
     promoted: bool = False
     """Decided: the other engines get it with the next hold."""
 

@@ -116,12 +116,15 @@ class Client:
 class Bed:
     """Everything that runs. `api` is the administrator's."""
 
-    def __init__(self, folder: Path, plane: bare.Bare, network: PodNetwork, api: Kube) -> None:
+    def __init__(self, folder: Path, plane: bare.Bare, network: PodNetwork, api: Kube, spec: Object) -> None:
         self.folder, self.plane, self.network, self.api = folder, plane, network, api
         self.parts: dict[str, Part] = {}
         self.client = Client(f"http://10.213.7.{ADDRESSES['gateway']}:30000/v1/chat/completions")
         self.wanted = 0
-        self._spec = TrainingSpec.model_validate(_spec(folder / "weights"))
+        self.tokens: dict[str, str] = {}
+        """Of Secret `demo-internal`, by key."""
+        self._body = spec
+        self._spec = TrainingSpec.model_validate(spec)
 
     # ------------------------------------------------------------ bringing up
 
@@ -130,8 +133,8 @@ class Bed:
             self.network.add(name, number)
         await self._apply_training()
         self._start("operator", _part("operator"), self._operator_environment())
-        tokens = await self._tokens()
-        await self._until("the Leases are there", self.lease, 60)
+        self.tokens = tokens = await self._tokens()
+        await self.until("the Leases are there", self.lease, 60)
         weights = self.folder / "weights"
         (weights / "base").mkdir(parents=True)
         (weights / "base" / "config.json").write_text("{}")
@@ -180,9 +183,9 @@ class Bed:
             "apiVersion": names.API_VERSION,
             "kind": names.KIND,
             "metadata": {"name": NAME},
-            "spec": _spec(self.folder / "weights"),
+            "spec": self._body,
         }
-        await self._until("the training is taken", lambda: self._create(collection, body), 30)
+        await self.until("the training is taken", lambda: self._create(collection, body), 30)
 
     async def _create(self, collection: str, body: Object) -> bool:
         try:
@@ -193,7 +196,7 @@ class Bed:
 
     async def _tokens(self) -> dict[str, str]:
         path = paths.path("v1", "secrets", NAMESPACE, name=names.internal_secret(NAME))
-        data = (await self._until("the tokens are there", lambda: self._get(path), 90))["data"]
+        data = (await self.until("the tokens are there", lambda: self._get(path), 90))["data"]
         return {key: base64.b64decode(value).decode() for key, value in data.items()}
 
     async def _pod(self, name: str, component: str) -> None:
@@ -203,7 +206,7 @@ class Bed:
             "spec": {"containers": [{"name": component, "image": "none"}]},
         }
         collection = paths.path("v1", "pods", NAMESPACE)
-        await self._until("the pod is taken", lambda: self._create(collection, pod), 30)
+        await self.until("the pod is taken", lambda: self._create(collection, pod), 30)
         address = f"10.213.7.{ADDRESSES[name]}"
         ready = [{"type": "Ready", "status": "True"}]
         status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "conditions": ready}
@@ -286,7 +289,7 @@ class Bed:
             return False
         return await self.engine_versions() == [served, served]
 
-    async def _until(self, what: str, true: Callable[[], Any], seconds: float) -> Any:
+    async def until(self, what: str, true: Callable[[], Any], seconds: float) -> Any:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if found := await true():
@@ -296,18 +299,20 @@ class Bed:
 
 
 @asynccontextmanager
-async def bed(folder: Path) -> AsyncIterator[Bed]:
-    """A running one, its client asking already."""
+async def bed(folder: Path, **changes: Object) -> AsyncIterator[Bed]:
+    """A running one, its client asking already. `changes`: of sections of the spec."""
     async with AsyncExitStack() as stack:
         plane = stack.enter_context(bare.control_plane(folder / "plane", bare.Options(controllers=False)))
         network = stack.enter_context(pod_network(plane.port))
         api = await stack.enter_async_context(Kube.from_kubeconfig(yaml.safe_load(plane.kubeconfig.read_text())))
-        made = Bed(folder, plane, network, api)
+        spec = _spec(folder / "weights")
+        spec |= {section: spec.get(section, {}) | change for section, change in changes.items()}
+        made = Bed(folder, plane, network, api, spec)
         running = [asyncio.create_task(relay(plane.port))]
         try:
             await made.open()
             running += [asyncio.create_task(made.keep()), asyncio.create_task(made.client.run())]
-            await made._until("the base is served", lambda: made.settled(0), 120)
+            await made.until("the base is served", lambda: made.settled(0), 120)
             yield made
         finally:
             for task in running:

@@ -82,18 +82,18 @@ async def reach(bed: Bed, state: str) -> int:
     if state == "Idle":
         return bed.wanted
     number = bed.publish()
-    await bed._until("the version is announced", lambda: _announced(bed, number), 20)
+    await bed.until("the version is announced", lambda: _announced(bed, number), 20)
     if state == "Preparing":
         await asyncio.sleep(0.3)
         if await _held(bed):
             raise MissedError("Preparing was over")
         return number
-    await bed._until("the hold is there", lambda: _held(bed), 30)
+    await bed.until("the hold is there", lambda: _held(bed), 30)
     if state == "Pausing":
         if await _paused(bed):
             raise MissedError("Pausing was over")
         return number
-    await bed._until("an engine is updated", lambda: _paused(bed), 10)
+    await bed.until("an engine is updated", lambda: _paused(bed), 10)
     if state == "Releasing":  # the engines end, and the write that says so does not get through
         bed.network.cut("operator", f"tcp dport {bed.plane.port}")
         await asyncio.sleep(1.6)
@@ -195,7 +195,7 @@ async def run_cell(bed: Bed, actor: str, state: str, fault: str) -> Cell:
 async def _gateway_is_back(bed: Bed, struck: float) -> float:
     """Seconds that the only gateway was gone for: from the kill until it serves again."""
     await asyncio.sleep(RESTART_SEC)  # what answers before is the one that dies
-    await bed._until("the gateway is back", bed.gateway_serves, CONVERGE_SEC)
+    await bed.until("the gateway is back", bed.gateway_serves, CONVERGE_SEC)
     return time.monotonic() - struck
 
 
@@ -210,7 +210,7 @@ def _verdict(lost: int, converged: bool, answered: bool, in_time: bool) -> str:
 
 async def _converges(bed: Bed, number: int, seconds: float = CONVERGE_SEC) -> bool:
     try:
-        await bed._until("the fleet serves it", lambda: bed.settled(number), seconds)
+        await bed.until("the fleet serves it", lambda: bed.settled(number), seconds)
     except TimeoutError:
         return False
     return True

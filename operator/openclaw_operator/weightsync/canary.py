@@ -26,22 +26,19 @@ class Step:
     """What the Lease should say next, and what an admin is told of it."""
 
     lease: WeightSyncState
-    announce: m.Announce
+    announce: m.Announce | None = None
     ended: m.RolloutState | None = None
 
 
-def canary_engines(lease: WeightSyncState, world: m.World, fleet: Fleet, now: float) -> frozenset[str]:
-    """Engines that should serve the canary: those that have or load it first, and never all."""
-    if lease.canary is None or world.rollout is None:
-        return frozenset()
-    version, reachable = lease.canary.version, set(fleet.ready(now))
-
-    def order(uid: str) -> tuple[bool, bool, str]:
-        loads = uid in fleet.syncing and fleet.syncing[uid].version == version
-        return not (loads or uid in reachable), not (loads or fleet.version(uid) == version), uid
-
+def chosen_engines(canary: Canary, world: m.World, fleet: Fleet, now: float) -> tuple[str, ...]:
+    """Engines that should serve the canary: those that do as long as their pods exist, then others that answer."""
+    if world.rollout is None:
+        return ()
+    staying = [uid for uid in canary.engines if uid in fleet.pods]
+    others = [uid for uid in fleet.ready(now) if uid not in staying]
+    others.sort(key=lambda uid: fleet.version(uid) != canary.version)
     most = min(world.rollout.canary_replicas, len(fleet.pods) - 1)
-    return frozenset(sorted(fleet.pods, key=order)[: max(0, most)])
+    return tuple([*staying, *others][: max(0, most)])
 
 
 class CanaryWatch:
@@ -59,7 +56,7 @@ class CanaryWatch:
         if lease.canary is None:
             return _begin(lease, world, fleet, now, wall) if world.rollout is not None else None
         found = _next(lease, lease.canary, world, fleet, self.measured, now, self._age(lease.canary, now, wall))
-        if found is not None and found.ended is not None:
+        if found is not None and found.ended is not None and found.announce is not None:
             self.last = view(lease, self.measured, found.ended, found.announce.message)
         return found
 
@@ -94,9 +91,9 @@ def _next(
         return _ended(lease, canary, text, Reason.CANARY_ROLLED_BACK, "RolledBack")
     if canary.promoted:
         return None
-    chosen = canary_engines(lease, world, fleet, now)
+    chosen = chosen_engines(canary, world, fleet, now)
     if chosen and all(fleet.gave_up(uid, canary.version) for uid in chosen):
-        return _rolled_back(lease, canary, f"no engine loads it: {fleet.solos[min(chosen)].error}")
+        return _rolled_back(lease, canary, f"no engine loads it: {fleet.solos[chosen[0]].error}")
     new, old = scores(lease, measured)
     drift = dict(measured.drifts).get(canary.version)
     found = rollout.decide(world.rollout, new, old, drift=drift, elapsed_sec=age)
@@ -105,7 +102,12 @@ def _next(
         promoted = canary.model_copy(update={"promoted": True})
         announce = m.Announce("Normal", Reason.CANARY_PROMOTED, text)
         return Step(lease.model_copy(update={"canary": promoted}), announce)
-    return _rolled_back(lease, canary, found.why) if found.verdict is Verdict.ROLL_BACK else None
+    if found.verdict is Verdict.ROLL_BACK:
+        return _rolled_back(lease, canary, found.why)
+    if chosen != canary.engines:
+        moved = canary.model_copy(update={"engines": chosen})
+        return Step(lease.model_copy(update={"epoch": lease.epoch + 1, "canary": moved}))
+    return None
 
 
 def scores(lease: WeightSyncState, measured: m.Measured) -> tuple[Scores, Scores]:
@@ -130,6 +132,7 @@ def _begin(lease: WeightSyncState, world: m.World, fleet: Fleet, now: float, wal
         return None
     epoch, many = lease.epoch + 1, world.rollout.canary_replicas
     canary = Canary(version=version, epoch=epoch, share=many / max(len(fleet.pods), many + 1), since=wall)
+    canary = canary.model_copy(update={"engines": chosen_engines(canary, world, fleet, now)})
     text = (
         f"{version} serves {canary.share:.0%} of sessions on {many} canary engines beside {lease.serving_version}, for "
         f"at most {world.rollout.max_duration_sec} s"

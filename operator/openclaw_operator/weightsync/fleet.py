@@ -66,7 +66,7 @@ class Fleet:
 
     def solo_ended(self, ended: m.SyncEnded, now: float) -> bool:
         """An update without a hold ended; True when the engine has the version now, else it is tried again later."""
-        solo = self.solos.setdefault(ended.uid, m.Solo())
+        solo = self._solo(ended.uid, ended.version)
         if ended.answer is not None and ended.answer.ok and ended.answer.version == ended.version:
             solo.tries, solo.error = 0, None
             return True
@@ -128,7 +128,8 @@ class Fleet:
     def gave_up(self, uid: str, version: str) -> bool:
         """It was told alone to load a version, failed as often as a version may, and does not have it."""
         solo = self.solos.get(uid)
-        return solo is not None and solo.tries >= m.HOLDS_UNTIL_BAD and self.version(uid) != version
+        told = solo is not None and solo.version == version and solo.tries >= m.HOLDS_UNTIL_BAD
+        return told and self.version(uid) != version
 
     def name(self, uid: str) -> str:
         return self.pods[uid].name if uid in self.pods else uid
@@ -164,7 +165,7 @@ class Fleet:
 
     def solo(self, uid: str, epoch: int, serving: str, seconds: float, now: float) -> list[m.Action]:
         """Bring one engine that merely differs to `serving`: prepare first, then sync, with backoff."""
-        solo = self.solos.setdefault(uid, m.Solo())
+        solo = self._solo(uid, serving)
         if self.version(uid) == serving:
             solo.tries, solo.error = 0, None
             return []
@@ -173,6 +174,13 @@ class Fleet:
         if self.prepared(uid, serving):
             return [self.sync(uid, epoch, serving, seconds)]
         return list(self.prepare(uid, serving, now))
+
+    def _solo(self, uid: str, version: str) -> m.Solo:
+        """What is known of bringing an engine to this version; of another one nothing is kept."""
+        known = self.solos.get(uid)
+        if known is None or known.version != version:
+            known = self.solos[uid] = m.Solo(version)
+        return known
 
     def _due(self, uid: str, serving: str | None, now: float) -> float:
         agent = self._agents[uid]

@@ -24,7 +24,7 @@ from openclaw_operator.reasons import Reason
 from openclaw_operator.weightsync import contents, failures, holds, outcome
 from openclaw_operator.weightsync import model as m
 from openclaw_operator.weightsync import target as targets
-from openclaw_operator.weightsync.canary import CanaryWatch, canary_engines
+from openclaw_operator.weightsync.canary import CanaryWatch
 from openclaw_operator.weightsync.fleet import Fleet
 from openclaw_operator.weightsync.model import Phase
 from openclaw_operator.weightsync.retention import Retention
@@ -105,7 +105,7 @@ class Machine:
         lease, world = self.last_lease, self.world
         if lease is None or world is None:
             return None
-        if lease.canary is not None and uid in canary_engines(lease, world, self.fleet, self.now):
+        if lease.canary is not None and uid in lease.canary.engines:
             return lease.canary.version
         return lease.serving_version
 
@@ -362,7 +362,7 @@ class Machine:
             return False
         self._write_lease(step.lease)
         self._tell_serving(step.lease, step.lease.epoch)
-        self._out.append(step.announce)
+        self._out += [step.announce] if step.announce is not None else []
         return True
 
     def _update_alone(self, world: m.World, lease: WeightSyncState) -> None:

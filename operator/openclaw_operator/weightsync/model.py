@@ -353,8 +353,9 @@ class Preparation:
 
 @dataclass
 class Solo:
-    """Updates of one engine alone."""
+    """Updates of one engine alone to one version."""
 
+    version: str
     tries: int = 0
     not_before: float = float("-inf")
     error: str | None = None

@@ -27,9 +27,8 @@ def choose(
 ) -> str:
     """Version string of the target. `loaded`: what engines serve, should the Lease have lost what is served."""
     asked = wanted(published, pinned)
-    if rollout and pinned is None and lease.serving_version is not None:
-        promoted = lease.canary is not None and lease.canary.promoted
-        asked = lease.canary.version if lease.canary is not None and promoted else lease.serving_version
+    if rollout and pinned is None:
+        asked = lease.canary.version if lease.canary is not None and lease.canary.promoted else None
     if asked is not None and asked not in lease.bad_versions:
         return asked
     return lease.serving_version or loaded or str(BASE)

@@ -173,7 +173,8 @@ class System:
             assert state.epoch not in self._hold_epochs or self.server.tampered, "an epoch is used for a second hold"
             assert state.hold.duration_sec <= PAUSE_TIMEOUT_SEC
             assert state.hold.pause_version not in before.bad_versions, "a bad version is tried again"
-            assert state.hold.pause_version not in self.disliked - self._ever_pinned, "a disliked version is promoted"
+            disliked = state.hold.pause_version in self.disliked - self._ever_pinned
+            assert self.server.tampered or not disliked, "a disliked version is promoted"
             self._hold_epochs.add(state.epoch)
         elif state.serving_version is not None and not self.server.tampered:
             named = self._served.setdefault(state.epoch, state.serving_version)

@@ -71,7 +71,7 @@ def test_new_version_becomes_canary_under_an_epoch_of_its_own_and_nothing_is_hel
     write, told = only(actions, m.WriteLease).state, only(actions, m.TellGateways).paused
     assert (write.hold, write.serving_version, write.epoch) == (None, OLD, 8)
     assert write.canary == Canary(
-        version=NEW, epoch=8, share=1 / 3, since=WALL + timedelta(seconds=driver.now), promoted=False
+        version=NEW, epoch=8, share=1 / 3, since=WALL + timedelta(seconds=driver.now), engines=("e0",), promoted=False
     )
     assert (told.epoch, told.lease_sec, told.serving_version, told.canary) == (8, 0.0, OLD, write.canary)
     assert only(actions, m.Announce).reason == Reason.CANARY_BEGAN
@@ -91,7 +91,10 @@ def test_other_engine_takes_the_canary_over_when_its_engine_is_gone() -> None:
     driver = CanaryDriver()
     driver.serve_canary()
     del driver.engines[0]
-    assert [action.uid for action in of(driver.world(), m.PrepareEngine)] == ["e1"]
+    moved = only(driver.world(), m.WriteLease).state
+    assert moved.canary is not None
+    assert (moved.epoch, moved.canary.epoch, moved.canary.engines) == (9, 8, ("e1",)), "late word to e0 is out of date"
+    assert [action.uid for action in of(driver.lease(moved), m.PrepareEngine)] == ["e1"]
 
 
 def test_good_canary_is_promoted_and_only_then_are_submissions_held() -> None:
@@ -176,7 +179,7 @@ def test_wall_clock_that_is_set_back_does_not_prolong_a_canary() -> None:
 def test_canary_of_an_earlier_operator_goes_on_from_its_lease() -> None:
     """Its engine has it, its clock runs on: nothing begins anew."""
     since = WALL + timedelta(seconds=500)
-    driver = CanaryDriver(canary=Canary(version=NEW, epoch=7, share=1 / 3, since=since))
+    driver = CanaryDriver(canary=Canary(version=NEW, epoch=7, share=1 / 3, since=since, engines=("e1",)))
     driver.published = driver.published.model_copy(update={"number": 5})
     driver.world()
     driver.lease()
@@ -279,3 +282,17 @@ def test_adapter_of_a_canary_is_kept_while_it_serves_and_for_a_grace_after() -> 
     assert of(driver.tell(m.AgentSeen("e0", state)), m.RetainAdapters) == []
     driver.now += m.SWITCH_GRACE_SEC
     assert of(driver.tell(m.AgentSeen("e0", state)), m.RetainAdapters) == [m.RetainAdapters("e0", (OLD,))]
+
+
+def test_failures_to_load_one_canary_do_not_count_against_the_next() -> None:
+    driver = CanaryDriver()
+    driver.begin()
+    driver.load("e0", ok=False)
+    driver.now += 10
+    for pod in driver.engines:
+        driver.agent(pod.uid, epoch=8)
+    driver.publish(6)
+    back = only(driver.load("e0", ok=False), m.WriteLease).state
+    following = only(driver.lease(back), m.WriteLease).state
+    assert following.canary is not None
+    assert of(driver.lease(following), m.WriteLease) == []
