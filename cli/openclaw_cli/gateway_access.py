@@ -75,20 +75,28 @@ def of_training(training: str, kubectl: Sequence[str]) -> Iterator[Gateway]:
 def _token(training: str, kubectl: Sequence[str]) -> str:
     secret = names.internal_secret(training)
     path = f"jsonpath={{.data.{names.SECRET_KEY_GATEWAY}}}"
-    command = [*kubectl, "get", "secret", secret, "-o", path]
+    _said(
+        kubectl, "get", f"{names.PLURAL}.{names.GROUP}", training, "-o", "name"
+    )  # else a Secret is said to be missing
+    said = _said(kubectl, "get", "secret", secret, "-o", path)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    except OSError as error:
-        raise AccessError(f"cannot run {kubectl[0]}: {error.strerror}; --url does without it") from error
-    if done.returncode != 0:
-        raise AccessError(done.stderr.strip())
-    try:
-        token = base64.b64decode(done.stdout, validate=True).decode()
+        token = base64.b64decode(said, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         token = ""
     if not token:
         raise AccessError(f"Secret {secret} has no key {names.SECRET_KEY_GATEWAY}: the operator makes it")
     return token
+
+
+def _said(kubectl: Sequence[str], *words: str) -> str:
+    """What kubectl prints; AccessError with its complaint."""
+    try:
+        done = subprocess.run([*kubectl, *words], capture_output=True, text=True, timeout=60, check=False)
+    except OSError as error:
+        raise AccessError(f"cannot run {kubectl[0]}: {error.strerror}; --url does without it") from error
+    if done.returncode != 0:
+        raise AccessError(done.stderr.strip())
+    return done.stdout
 
 
 @contextlib.contextmanager
