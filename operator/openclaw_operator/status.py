@@ -12,6 +12,7 @@ from openclaw_core.status import ConditionType, Phase
 from openclaw_operator.conditions import CALM, ComponentFacts, Facts, Verdict, dated, verdicts
 from openclaw_operator.events import Event
 from openclaw_operator.pods import is_ready
+from openclaw_operator.reasons import Reason
 from openclaw_operator.telemetry import numbers
 from openclaw_operator.weightsync.model import Phase as SyncPhase
 from openclaw_operator.weightsync.model import RolloutSide, RolloutView, SyncView
@@ -47,7 +48,7 @@ def events(previous: out.TrainingStatus, current: out.TrainingStatus) -> list[Ev
     found = []
     for condition in current.conditions or []:
         old = before.get(condition.type)
-        if condition.type in _SILENT or (old and (old.status, old.reason) == (condition.status, condition.reason)):
+        if _restates(condition) or (old and (old.status, old.reason) == (condition.status, condition.reason)):
             continue
         bad = condition.status == _BAD.get(condition.type, "False") and condition.reason not in CALM
         if bad:
@@ -56,6 +57,12 @@ def events(previous: out.TrainingStatus, current: out.TrainingStatus) -> list[Ev
             text = condition.message or f"{condition.type} is {condition.status}"
             found.append(Event("Normal", condition.reason, text))
     return found
+
+
+def _restates(condition: out.Condition) -> bool:
+    """Another condition says it, too: of a training that is suspended, `Suspended` speaks for every component."""
+    suspended = condition.reason in (Reason.SUSPENDED, Reason.SUSPENDING)
+    return condition.type in _SILENT or (suspended and condition.type != ConditionType.SUSPENDED)
 
 
 _SILENT = frozenset({ConditionType.READY, ConditionType.WEIGHT_SYNC_PAUSED, ConditionType.CANARY_SERVING})

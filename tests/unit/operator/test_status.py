@@ -280,6 +280,15 @@ def test_suspended_only_when_the_pods_are_gone() -> None:
     assert condition(done, ConditionType.READY) == ("False", "Suspended")
 
 
+def test_suspending_is_told_in_one_event() -> None:
+    running = compute(facts())
+    ending = compute(facts(suspend=True, previous=running))
+    gone = {component: replace(known, pods=[], ending=0) for component, known in facts().components.items()}
+    done = compute(facts(suspend=True, previous=ending, components=gone))
+    told = [*events(running, ending), *events(ending, done)]
+    assert [(event.kind, event.reason) for event in told] == [("Normal", "Suspended")]
+
+
 def test_unhealthy_training_can_be_suspended() -> None:
     broken = having("engine", pods=[pod("engine", revision="r1", ready=False)])
     assert compute(facts(suspend=True, components=broken)).phase == "Suspending"
