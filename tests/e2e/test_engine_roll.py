@@ -77,7 +77,7 @@ async def served() -> AsyncIterator[Served]:
         client = kube.Kube.from_kubeconfig(cluster.parsed_kubeconfig(), cluster.context)
         objects = await stack.enter_async_context(client)
         forward = await stack.enter_async_context(
-            forwarded(cluster, NAMESPACE, f"svc/{names.component(name, names.GATEWAY)}", (GATEWAY_PORT,))
+            forwarded(cluster, NAMESPACE, f"svc/{names.component(name, names.GATEWAY)}", GATEWAY_PORT)
         )
         await forward.ready()
         yield Served(objects, name, forward.url(GATEWAY_PORT))
