@@ -6,18 +6,22 @@
 
 `cpu_s_per_training` is what each program used until the last training had all its children, the cluster's controllers
 included: on a machine with too few cores for all of them it says what each would need. `settled_per_s` depends on the
-controller manager's own rate (--controller-qps, shown beside it). Idle figures are taken once everything is settled.
-Everything shares this machine's cores, the operator with what serves it.
+controller manager's own rate (--controller-qps, shown beside it). `requests_per_training` is the API server's count of
+everybody's reads and writes until all is settled, `operator_writes_per_training` the operator's part. Idle figures are
+taken then. Everything shares this machine's cores, the operator with what serves it.
 """
 
 import argparse
 import asyncio
 import json
 import os
+import shutil
+import ssl
 import statistics
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +48,7 @@ def main() -> int:
     parser.add_argument("--trainings", type=int, default=1000)
     parser.add_argument("--controller-qps", type=int, default=20, help="kube-controller-manager's --kube-api-qps")
     parser.add_argument("--idle-sec", type=float, default=300.0)
+    parser.add_argument("--log", type=Path, help="where the operator's log is kept; without it, it goes with the rest")
     parser.add_argument("--limit-sec", type=float, default=3600.0, help="longest wait for everything to settle")
     options = parser.parse_args()
     setup = bare.Options(kwok=True, controller_qps=options.controller_qps)
@@ -64,15 +69,22 @@ async def _measured(plane: bare.Bare, options: argparse.Namespace) -> Object:
         operator.start()
         try:
             await asyncio.to_thread(operator.until_leading)
-            before = _all_cpu(plane, operator)
+            before, asked = _all_cpu(plane, operator), _requests(plane)
             seen = await _filled(kube, options, lambda: _all_cpu(plane, operator))
             spent = {name: seconds - before[name] for name, seconds in seen.cpu.items()}
             await asyncio.sleep(SETTLED_SEC)
+            counts = {
+                "requests_per_training": round((_requests(plane) - asked) / options.trainings, 1),
+                "operator_writes_per_training": round(_writes(operator) / options.trainings, 1),
+            }
             idle = await _idle(operator, options.idle_sec)
         finally:
             operator.kill()
+            if options.log is not None:
+                shutil.copy(operator.log, options.log)
     per = {name: round(seconds / max(1, len(seen.created)), 3) for name, seconds in spent.items()}
-    return _figures(options, seen) | {"cpu_s_per_training": per, "load_1min": round(os.getloadavg()[0], 1)} | idle
+    load = round(os.getloadavg()[0], 1)
+    return _figures(options, seen) | {"cpu_s_per_training": per, "load_1min": load} | counts | idle
 
 
 async def _prepare(kube: Kube) -> None:
@@ -177,6 +189,16 @@ async def _idle(operator: OwnOperator, seconds: float) -> Object:
         "idle_writes": round(_writes(operator) - writes),
         "idle_sec": seconds,
     }
+
+
+def _requests(plane: bare.Bare) -> float:
+    """Reads and writes the API server has answered so far, without watches."""
+    asked = urllib.request.Request(f"{plane.server}/metrics", headers={"Authorization": f"Bearer {plane.token}"})
+    trusted = ssl.create_default_context(cafile=str(plane.folder / "apiserver.crt"))
+    with urllib.request.urlopen(asked, context=trusted, timeout=60) as response:
+        lines = response.read().decode().splitlines()
+    counted = [line for line in lines if line.startswith("apiserver_request_total{") and 'verb="WATCH"' not in line]
+    return sum(float(line.split()[-1]) for line in counted)
 
 
 def _figures(options: argparse.Namespace, seen: Seen) -> Object:
