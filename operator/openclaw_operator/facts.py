@@ -7,7 +7,7 @@ from typing import Any
 from openclaw_core import leases, names
 from openclaw_core.config import components as configs
 from openclaw_core.status import ConditionType, TrainingStatus
-from openclaw_operator import conditions
+from openclaw_operator import conditions, kinds
 from openclaw_operator.apply import Fault
 from openclaw_operator.holds import HoldState
 from openclaw_operator.needs import wrong_api_key_env
@@ -141,7 +141,7 @@ def _sender(training: Training, seen: Observation) -> str | None:
 
 def _is_lead(pod: Object) -> bool:
     """The only pod of a trainer, or the first of several (`…-0`)."""
-    index = pod["metadata"].get("labels", {}).get("apps.kubernetes.io/pod-index")
+    index = pod["metadata"].get("labels", {}).get(kinds.LABEL_POD_INDEX)
     return index in (None, "0")
 
 

@@ -57,6 +57,8 @@ WORKLOADS = frozenset({DEPLOYMENT.kind, STATEFUL_SET.kind, LEADER_WORKER_SET.kin
 """Kinds that make pods."""
 
 BY_NAME = {kind.kind: kind for kind in (*APPLIED, LEADER_WORKER_SET, POD, SECRET, TRAINING)}
+LABEL_POD_INDEX = "apps.kubernetes.io/pod-index"
+"""Put on the pods of a StatefulSet by its controller."""
 EVENTS = "events"
 EVENT_SOURCE = "openclaw-operator"
 CONTENT_OF_OTHERS = frozenset({LEASE.kind})

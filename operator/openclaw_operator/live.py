@@ -6,6 +6,7 @@ could put back matter; of what makes pods also its count and status; of pods the
 
 import hashlib
 import json
+import sys
 from typing import Any
 
 from openclaw_core import names
@@ -13,13 +14,14 @@ from openclaw_operator import kinds
 
 Object = dict[str, Any]
 _FINGERPRINT, _AUTOSCALED = "fingerprint", "autoscaled"
-_METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "ownerReferences", "deletionTimestamp")
+_METADATA = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
+_LABELS = (names.LABEL_COMPONENT, kinds.LABEL_POD_INDEX)
 _POD_STATUS = ("phase", "podIP", "conditions", "containerStatuses", "initContainerStatuses")
 
 
 def kept(kind: str, live: Object) -> Object:
     """The part of an object that is remembered, shaped like the object."""
-    metadata = {key: live["metadata"][key] for key in _METADATA if key in live["metadata"]}
+    metadata = _kept_metadata(live["metadata"])
     if kind == kinds.POD.kind:
         return _kept_pod(live, metadata)
     found: Object = {"metadata": metadata, _FINGERPRINT: fingerprint(kind, live)}
@@ -30,6 +32,16 @@ def kept(kind: str, live: Object) -> Object:
         spec = live.get("spec") or {}
         found["spec"] = {key: spec[key] for key in ("replicas", "selector", "progressDeadlineSeconds") if key in spec}
         found |= {"status": live.get("status") or {}, _AUTOSCALED: autoscaled(live)}
+    return found
+
+
+def _kept_metadata(metadata: Object) -> Object:
+    """Words that many objects have in common are kept once."""
+    found: Object = {key: metadata[key] for key in _METADATA if key in metadata}
+    found["namespace"] = sys.intern(found.get("namespace") or "")
+    labels = metadata.get("labels") or {}
+    found["labels"] = {key: sys.intern(labels[key]) for key in _LABELS if key in labels}
+    found["ownerReferences"] = [{"uid": sys.intern(owner["uid"])} for owner in metadata.get("ownerReferences") or []]
     return found
 
 

@@ -21,6 +21,7 @@ from openclaw_operator import holds, telemetry
 from openclaw_operator.holds import HoldState
 from openclaw_operator.reconcile import Reconciler, State
 from openclaw_operator.secrets import CHECK_EVERY_SEC
+from openclaw_operator.telemetry import Sources
 from openclaw_operator.training import Key
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,9 @@ RESYNCS_PER_SEC = 0.5
 """Of all trainings together: a look at everything is a dozen lists."""
 POLLS_PER_SEC = 20.0
 """Of all trainings together: from 200 of them on, each is asked less often than every 10 s."""
+SILENT_FACTOR_MAX = 8
+"""A training of which nobody answers is asked after twice, four times, … this many times as long; at the usual pace
+again as soon as one of its pods becomes Ready, stops being so, or has another address."""
 _TICK_SEC = 1.0
 
 
@@ -50,6 +54,11 @@ class _Due:
     resync: float
     hold: HoldState = HoldState.NONE
     busy: bool = False
+    silent: int = 1
+    """How many times as long as usual until the next poll."""
+    polled: float = float("-inf")
+    asked: Sources | None = None
+    """Whom the last poll asked."""
 
 
 class Periodic:
@@ -81,6 +90,8 @@ class Periodic:
             if now >= due.resync:
                 due.resync = now + _spread(max(RESYNC_EVERY_SEC, len(states) / RESYNCS_PER_SEC))
                 self._changed(state.key, Change.UNKNOWN)
+            if state.sources != due.asked:
+                due.telemetry, due.silent = min(due.telemetry, due.polled + self._poll_every()), 1
             if not due.busy and now >= min(due.secrets, due.telemetry):
                 due.busy = True
                 tasks.create_task(self._look(state, due, now))
@@ -95,8 +106,7 @@ class Periodic:
     async def _look(self, state: State, due: _Due, now: float) -> None:
         try:
             if now >= due.telemetry:
-                due.telemetry = now + self._poll_every()
-                await self._poll(state)
+                await self._poll(state, due, now)
             if now >= due.secrets:
                 due.secrets = now + _spread(CHECK_EVERY_SEC)
                 await self._check(state)
@@ -105,8 +115,12 @@ class Periodic:
         finally:
             due.busy = False
 
-    async def _poll(self, state: State) -> None:
+    async def _poll(self, state: State, due: _Due, now: float) -> None:
+        due.polled, due.asked, due.telemetry = now, state.sources, now + self._poll_every()
         answered = await telemetry.poll(self._session, state.sources, state.telemetry)
+        heard = answered.answered or not due.asked
+        due.silent = 1 if heard else min(2 * due.silent, SILENT_FACTOR_MAX)
+        due.telemetry = now + due.silent * self._poll_every()
         if answered != state.telemetry:
             state.telemetry = answered
             self._changed(state.key, Change.NUMBERS)

@@ -1,6 +1,7 @@
 """Numbers of the running loop, asked from gateway, trainer and judge at most every 10 s per training.
 
-A component that does not answer leaves its last numbers standing; readiness is judged from pods, not from here.
+A component that does not answer leaves its last numbers standing; readiness is judged from pods, not from here. A
+training of which nobody answers is asked more and more seldom (`periodic`).
 """
 
 import asyncio
@@ -29,6 +30,8 @@ class Telemetry:
     stats: Stats | None = None
     trainer: TrainerState | None = None
     judges: tuple[JudgeState, ...] = ()
+    answered: bool = field(default=False, compare=False)
+    """Somebody answered the last poll."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,9 @@ class Sources:
     judges: tuple[str, ...] = ()
     gateway_token: str = field(default="", repr=False)
 
+    def __bool__(self) -> bool:
+        return bool(self.gateways or self.trainers or self.judges)
+
 
 async def poll(session: aiohttp.ClientSession, sources: Sources, last: Telemetry) -> Telemetry:
     """Ask every source once, in parallel."""
@@ -48,12 +54,14 @@ async def poll(session: aiohttp.ClientSession, sources: Sources, last: Telemetry
     stats = _first(session, sources.gateways, f":{internal}/internal/stats", Stats, bearer)
     state = _first(session, sources.trainers, f":{trainer}/state", TrainerState, {})
     judges = asyncio.gather(*(_ask(session, f"http://{ip}:{judge}/state", JudgeState, {}) for ip in sources.judges))
-    answered = await asyncio.gather(stats, state, judges)
+    told, trained, judged = await asyncio.gather(stats, state, judges)
+    heard = tuple(found for found in judged if found is not None)
     return replace(
         last,
-        stats=answered[0] or last.stats,
-        trainer=answered[1] or last.trainer,
-        judges=tuple(found for found in answered[2] if found is not None),
+        stats=told or last.stats,
+        trainer=trained or last.trainer,
+        judges=heard,
+        answered=told is not None or trained is not None or bool(heard),
     )
 
 

@@ -15,7 +15,6 @@ from openclaw_operator.builders.workload import Context, Workload, replicas, tem
 from openclaw_operator.training import Training
 
 Object = dict[str, Any]
-_STATEFUL_SET_INDEX = "apps.kubernetes.io/pod-index"
 _GROUP_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
 
 
@@ -29,7 +28,7 @@ def environment(context: Context) -> list[Object]:
     training = context.training
     if not together(training):
         return []
-    label = _GROUP_INDEX if context.groups else _STATEFUL_SET_INDEX
+    label = _GROUP_INDEX if context.groups else kinds.LABEL_POD_INDEX
     first = names.ranks(training.name) if context.groups else names.component(training.name, names.TRAINER)
     meeting = f"{first}-0.{names.ranks(training.name)}.{training.namespace}.svc:{names.PORT_RENDEZVOUS}"
     return [

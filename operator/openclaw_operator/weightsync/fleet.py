@@ -21,10 +21,14 @@ class Fleet:
     # ------------------------------------------------------------ taking in
 
     def seen(self, pods: tuple[m.EnginePod, ...], now: float) -> None:
-        """The pods that exist now; what was known of others is forgotten."""
-        self.pods = {pod.uid: pod for pod in pods}
+        """The pods that exist now; what was known of others is forgotten. One that became Ready, or stopped being so,
+        is asked at once."""
+        before, self.pods = self.pods, {pod.uid: pod for pod in pods}
         for uid in sorted(self.pods.keys() - self._agents.keys()):
-            self._agents[uid] = m.Agent(first_seen_at=now)
+            self._agents[uid] = m.Agent(first_seen_at=now, moved_at=now)
+        for uid in before.keys() & self.pods.keys():
+            if before[uid] != self.pods[uid]:
+                self._agents[uid].moved_at, self._agents[uid].asked_at = now, float("-inf")
         for table in (self._agents, self.preparations, self.syncing, self.solos):
             for uid in table.keys() - self.pods.keys():
                 del table[uid]
@@ -137,7 +141,8 @@ class Fleet:
     # ------------------------------------------------------------ asking
 
     def polls(self, serving: str | None, now: float) -> list[m.PollAgent]:
-        """Agents to ask for their state now: often while something is in motion, seldom when all is at `serving`."""
+        """Agents to ask for their state now: often while something is in motion, seldom when all is at `serving`, and
+        the more seldom the longer one has been silent."""
         due = [uid for uid, agent in self._agents.items() if not agent.asking and now >= self._due(uid, serving, now)]
         for uid in due:
             agent = self._agents[uid]
@@ -145,8 +150,13 @@ class Fleet:
         return [m.PollAgent(uid) for uid in due]
 
     def next_poll(self, serving: str | None, now: float) -> float:
+        """When to look again, whoever answers by then: what is fresh now may not be so any more."""
         idle = [self._due(uid, serving, now) for uid, agent in self._agents.items() if not agent.asking]
-        return min(idle, default=now + m.POLL_IDLE_SEC)
+        return min([*idle, now + (m.POLL_IDLE_SEC if self.states(now) else m.POLL_SILENT_MAX_SEC)])
+
+    def solo_times(self) -> list[float]:
+        """When single engines may be tried again."""
+        return [solo.not_before for solo in self.solos.values()]
 
     def prepare(self, uid: str, version: str, now: float) -> list[m.PrepareEngine]:
         """Ask one agent to prepare, unless it is asked already or failed a moment ago."""
@@ -186,7 +196,10 @@ class Fleet:
         agent = self._agents[uid]
         calm = agent.state is not None and agent.state.ready and not agent.state.paused and _fresh(agent, now)
         settled = calm and self.version(uid) == serving
-        return agent.asked_at + (m.POLL_IDLE_SEC if settled else m.POLL_SOON_SEC)
+        if settled:
+            return agent.asked_at + m.POLL_IDLE_SEC
+        silence = agent.asked_at - max(agent.answered_at, agent.moved_at)
+        return agent.asked_at + max(m.POLL_SOON_SEC, min(silence / m.POLL_SILENT_PART, m.POLL_SILENT_MAX_SEC))
 
 
 def error_of(ended: m.SyncEnded) -> str:

@@ -77,7 +77,7 @@ class Machine:
 
     def next_wake(self) -> float:
         """When to call `handle(Tick())` if nothing else happens; monotonic seconds."""
-        due = [self.now + m.POLL_IDLE_SEC, self.fleet.next_poll(self._serving(), self.now)]
+        due = [self.fleet.next_poll(self._serving(), self.now)]
         if self.lease is None and not self._lease_busy:
             due.append(self._read_after)
         if self.phase == Phase.PREPARING:
@@ -85,8 +85,9 @@ class Machine:
         if self._run is not None:
             due += self._run_deadlines(self._run)
         if self.lease is not None and self.phase == Phase.IDLE:
-            due.append(self.now + (failures.wait_sec(self.lease, self.target() or "", self.wall) or m.POLL_IDLE_SEC))
-        due += [solo.not_before for solo in self.fleet.solos.values() if solo.not_before > self.now]
+            waits = failures.wait_sec(self.lease, self.target() or "", self.wall)
+            due += [self.now + waits] if waits else []
+        due += [at for at in (self._target_after, *self.fleet.solo_times()) if at > self.now]
         return max(min(due), self.now + 0.005)
 
     @property

@@ -86,9 +86,19 @@ esac
     assert result.exit_code == 0, result.output
     assert json.loads(result.output)["session"] == "a"
     assert asked(tmp_path) == [
+        "--namespace=rl get openclawtrainings.openclawrl.io demo -o name",
         "--namespace=rl get secret demo-internal -o jsonpath={.data.gateway}",
         "--namespace=rl port-forward --address=127.0.0.1 deploy/demo-gateway :30001",
     ]
+
+
+async def test_training_that_does_not_exist_is_named_and_not_its_secret(tmp_path):
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text('#!/bin/sh\nshift; echo "Error from server (NotFound): $2 \\"$3\\" not found" >&2; exit 1\n')
+    kubectl.chmod(0o755)
+    result = await run("export", "nosuch", "-n", "rl", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert result.exit_code == 1
+    assert 'openclawtrainings.openclawrl.io "nosuch" not found' in result.output
 
 
 @pytest.mark.parametrize(

@@ -196,3 +196,35 @@ async def test_numbers_that_change_all_the_time_are_written_at_most_every_10_sec
         assert 5 <= writes() - before <= 7
         assert answers.asked - polled <= 7
         assert kube.objects[TRAINING]["status"]["training"]["samples"]["served"] > 400
+
+
+async def test_training_that_never_answers_is_asked_ever_more_seldom_until_it_does(
+    answers: Answers,
+) -> None:
+    kube = cluster()
+    async with operator(kube) as found:
+        kube.put(f"{PODS}/demo-judge-1", pod("judge", podIP="10.0.0.9"))
+        found.invalidate(KEY)
+        await found.reconcile(KEY)
+        await asyncio.sleep(300)
+        asked = answers.asked
+        await asyncio.sleep(400)
+        assert 4 <= answers.asked - asked <= 6
+        answers.now = Telemetry(stats=Stats(served=3), answered=True)
+        await until(lambda: answers.asked > asked + 5, 100)
+        asked = answers.asked
+        await asyncio.sleep(100)
+        assert 8 <= answers.asked - asked <= 11
+
+
+async def test_training_that_never_answered_is_asked_soon_when_a_pod_of_it_becomes_ready(answers: Answers) -> None:
+    kube = cluster()
+    async with operator(kube) as found:
+        for number in range(3):
+            kube.put(f"{PODS}/demo-judge-{number}", pod("judge", podIP=f"10.0.0.{number}"))
+            found.invalidate(KEY)
+            await found.reconcile(KEY)
+            asked = answers.asked
+            await asyncio.sleep(12.5)
+            assert answers.asked > asked
+            await asyncio.sleep(300)

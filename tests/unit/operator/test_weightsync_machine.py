@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import TypeVar
+
+import pytest
 
 from openclaw_core.leases import Hold, Published, WeightSyncState
 from openclaw_core.versions import BASE, WeightVersion
@@ -484,3 +487,49 @@ def test_releasable_keeps_the_newest_two_and_everything_in_use() -> None:
     published = Published(version=version(9), digest="abcdef01" * 8)
     assert targets.releasable(published, {str(version(3)), None, "garbled"}) == (1, 2, 4, 5, 6, 7)
     assert targets.releasable(Published(), set()) == ()
+
+
+def asked_at(driver: Driver, seconds: float) -> list[float]:
+    """When the agent of the first engine, which never answers, is asked; seconds from now."""
+    began, found = driver.now, []
+    while driver.now < began + seconds:
+        asked = of(driver.tell(m.Tick()), m.PollAgent)
+        found += [driver.now - began for action in asked if action.uid == "e0"]
+        for action in asked:
+            driver.tell(m.AgentSeen(action.uid, None))
+        driver.now = driver.machine.next_wake()
+    return found
+
+
+def test_silent_agent_is_asked_the_more_seldom_the_longer_it_is_silent() -> None:
+    driver = Driver(engines=1)
+    driver.settle()
+    asked = asked_at(driver, 1200)
+    gaps = [later - earlier for earlier, later in pairwise(asked)]
+    assert min(gaps) <= 1.5
+    assert max(gap for at, gap in zip(asked, gaps, strict=False) if at <= m.GIVEN_UP_SEC) <= 6.0
+    assert gaps[-1] == pytest.approx(m.POLL_SILENT_MAX_SEC, abs=0.1)
+    assert len(asked) < 90
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_silent_agent_is_asked_at_once_when_its_pod_changes_and_often_from_then_on(ready: bool) -> None:
+    driver = Driver(engines=1)
+    driver.engines = [m.EnginePod("e0", "e0", "10.0.0.0", not ready)]
+    driver.settle()
+    asked_at(driver, 1200)
+    driver.engines = [m.EnginePod("e0", "e0", "10.0.0.0", ready)]
+    assert of(driver.world(), m.PollAgent) == [m.PollAgent("e0")]
+    driver.tell(m.AgentSeen("e0", None))
+    assert len(asked_at(driver, 10)) >= 9
+
+
+def test_engine_that_is_not_there_for_long_still_gets_its_target_file_when_the_first_write_failed() -> None:
+    driver = Driver(engines=1)
+    driver.world()
+    assert of(driver.lease(), m.WriteTarget) == [m.WriteTarget(OLD)]
+    asked_at(driver, 1200)
+    driver.tell(m.TargetWritten(None))
+    driver.now = driver.machine.next_wake()
+    assert driver.now < 2300
+    assert of(driver.tell(m.Tick()), m.WriteTarget) == [m.WriteTarget(OLD)]
