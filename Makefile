@@ -9,6 +9,8 @@ MEMBERS := core operator images/gateway images/judge images/trainer images/envir
 IMAGES := gateway judge environment
 PYTHON_DIRS := core operator images cli dev tests examples bench
 export UV_LINK_MODE ?= hardlink
+# Where the environment forbids it, every process compiles torch and transformers anew: half of a unit run.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
 help: ## Show this list
