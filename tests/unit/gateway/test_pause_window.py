@@ -106,9 +106,13 @@ async def test_turn_between_admission_and_engine_is_withdrawn_when_the_pause_beg
     """It was admitted, then waited for an engine; the pause must still keep it from being sent."""
     async with FakeEngine() as engine, running(engine) as gateway:
         (picked,) = gateway.parts.fleet.engines.values()
-        picked.ready, engine.knobs.not_ready = False, True
+        engine.knobs.not_ready = True
+        async with asyncio.timeout(10):
+            while picked.ready:  # a probe on its way may still have seen it ready
+                gateway.parts.probes.wake()
+                await asyncio.sleep(0.01)
         request = asyncio.create_task(gateway.post(USER))
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(10):
             while (await gateway.stats()).waiting.generating == 0:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await hold(gateway)
@@ -172,7 +176,7 @@ async def test_acknowledgement_waits_until_what_was_admitted_is_sent():
 async def test_long_running_reply_does_not_delay_the_acknowledgement():
     async with FakeEngine(knobs=Knobs(hang=True)) as engine, running(engine) as gateway:
         request = asyncio.create_task(gateway.post(USER))
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(10):
             while not engine.requests:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         began = asyncio.get_running_loop().time()
