@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from openclaw_cli.located import Located, Path_
+from openclaw_cli.validate import Fault
 from openclaw_core import names
 
 CONFIG, SETTINGS = "config.toml", "settings.json"
@@ -65,10 +66,16 @@ _WORDS = {"drop_oldest": "dropOldest"}
 
 
 class Converted(NamedTuple):
-    """The resource, and what is wrong, each with file and line."""
+    """The resource, what is wrong, each with file and line, and where each of its fields came from."""
 
     resource: dict[str, Any]
     problems: list[str]
+    origin: Mapping[Path_, str]
+    """`file:line: key` by the field's path in `spec`."""
+
+    def told(self, fault: Fault) -> str:
+        """A fault of the resource at the key that its author wrote."""
+        return f"{self.origin.get(fault.path[1:], 'converted resource')}: {fault.text}"
 
 
 def convert(
@@ -105,7 +112,7 @@ def convert(
         spec.setdefault("policyTraining", {})["resources"] = {"limits": {"nvidia.com/gpu": trainer_gpus}}
     spec.setdefault("api", {})["apiKeySecretRef"] = {"name": secret, "key": secret_key}
     resource = {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": {"name": name}, "spec": spec}
-    return Converted(resource, problems)
+    return Converted(resource, problems, origin)
 
 
 def _translate(key: Key, value: Any, now: datetime) -> Any:

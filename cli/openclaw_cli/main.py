@@ -41,8 +41,8 @@ def convert(
         file_names={conversion.CONFIG: str(config), conversion.SETTINGS: str(settings)},
     )
     text = yaml.safe_dump(converted.resource, sort_keys=False)
-    faults = validation.problems(Located(converted.resource, {}), "converted resource")
-    _fail_on(converted.problems or [fault.replace("converted resource:1", "converted resource") for fault in faults])
+    faults = validation.faults(Located(converted.resource, {}))
+    _fail_on(converted.problems or [converted.told(fault) for fault in faults])
     click.echo(text, nl=False)
 
 

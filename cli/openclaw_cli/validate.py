@@ -3,7 +3,7 @@
 import json
 import re
 from datetime import date
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -12,13 +12,25 @@ from openclaw_core import names
 from openclaw_core.config.spec import TrainingSpec
 
 
+class Fault(NamedTuple):
+    """What admission would refuse: where, and the field with what is wrong."""
+
+    path: Path_
+    text: str
+
+
 def problems(document: Located, file: str) -> list[str]:
-    """What admission would refuse, as `file:line: field: message`; empty for a valid training."""
+    """Every fault of the resource as `file:line: field: message`; empty for a valid training."""
+    return [f"{file}:{document.line(fault.path)}: {fault.text}" for fault in faults(document)]
+
+
+def faults(document: Located) -> list[Fault]:
+    """Every fault of the resource; empty for a valid training."""
     data = document.data
     if not isinstance(data, dict) or data.get("kind") != names.KIND:
         kind = data.get("kind") if isinstance(data, dict) else type(data).__name__
-        return [f"{file}:{document.line(('kind',))}: kind is {kind!r}, expected {names.KIND}"]
-    found = _header(document, file)
+        return [Fault(("kind",), f"kind is {kind!r}, expected {names.KIND}")]
+    found = _header(data)
     try:
         # Strict and by the resource's own names, as admission is: "2" is no integer, and pause_timeout_sec no field.
         TrainingSpec.model_validate_json(_as_json(data.get("spec") or {}), strict=True, by_alias=True, by_name=False)
@@ -27,30 +39,30 @@ def problems(document: Located, file: str) -> list[str]:
             path: Path_ = ("spec", *fault["loc"])
             if path == ("spec",) and fault["type"] == "value_error":
                 sentences = re.split(r"; (?=spec\.)", _message(dict(fault)))
-                found += [_across_fields(sentence, document, file) for sentence in sentences]
+                found += [_across_fields(sentence, data) for sentence in sentences]
             else:
-                found.append(f"{file}:{document.line(path)}: {_field(path)}: {_message(dict(fault))}")
+                found.append(Fault(path, f"{_field(path)}: {_message(dict(fault))}"))
     return found
 
 
-def _across_fields(sentence: str, document: Located, file: str) -> str:
+def _across_fields(sentence: str, data: Any) -> Fault:
     """A rule that spans fields stands at the field its sentence begins with, and shows what the file says there."""
     path: Path_ = tuple(sentence.split(maxsplit=1)[0].rstrip(":").split("."))
-    value = document.data
+    value = data
     for step in path:
         value = value.get(step) if isinstance(value, dict) else None
     shown = "" if value is None or isinstance(value, dict | list) else f" (is {value!r})"
-    return f"{file}:{document.line(path)}: {sentence}{shown}"
+    return Fault(path, f"{sentence}{shown}")
 
 
-def _header(document: Located, file: str) -> list[str]:
-    data, found = document.data, []
+def _header(data: dict[str, Any]) -> list[Fault]:
+    found = []
     if data.get("apiVersion") != names.API_VERSION:
-        line = document.line(("apiVersion",))
-        found.append(f"{file}:{line}: apiVersion is {data.get('apiVersion')!r}, expected {names.API_VERSION}")
+        text = f"apiVersion is {data.get('apiVersion')!r}, expected {names.API_VERSION}"
+        found.append(Fault(("apiVersion",), text))
     fault = _name_fault(str((data.get("metadata") or {}).get("name", "")), _nodes(data.get("spec")))
     if fault is not None:
-        found.append(f"{file}:{document.line(('metadata', 'name'))}: metadata.name: {fault}")
+        found.append(Fault(("metadata", "name"), f"metadata.name: {fault}"))
     return found
 
 

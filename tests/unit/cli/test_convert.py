@@ -97,6 +97,15 @@ def test_value_out_of_range_names_field_value_and_limit(tmp_path: Path) -> None:
     assert "spec.policyServing.pauseTimeoutSec: is 0: Input should be greater than or equal to 10" in err
 
 
+def test_fault_of_the_resource_is_told_at_the_key_of_the_file(tmp_path: Path) -> None:
+    settings = '{\n "api": {"base_url": "http://j/v1"},\n "judge": {"model": "m", "max_tokens": "many"}\n}'
+    config, given = write(tmp_path, '[policy_serving]\nhost = "::"\nport = "high"\n', settings)
+    code, _, err = run("convert", config, given)
+    assert code == 1
+    assert f"{config}:3: policy_serving.port: spec.policyServing.port: is 'high'" in err
+    assert f"{given}:3: judge.max_tokens: spec.judge.maxTokens: is 'many'" in err
+
+
 def test_missing_file_is_named() -> None:
     code, _, err = run("convert", "/nonexistent/config.toml", "/nonexistent/settings.json")
     assert code == 1
