@@ -78,6 +78,17 @@ BREAKS_A_RULE: list[tuple[dict[str, Any], list[str]]] = [
         {"policyTraining": {"lora": {"publish": "adapter", "targets": ["q_proj"]}}},
         ["spec.policyTraining.lora.targets", "q_proj and v_proj together", "add the missing one"],
     ),
+    (
+        {"policyServing": {"rollout": {}}},
+        [
+            "spec.policyServing.rollout.canaryReplicas is 1 but must be below spec.policyServing.replicas (1)",
+            "lower it",
+        ],
+    ),
+    (
+        {"policyServing": {"replicas": 2, "rollout": {}}, "rewardJudging": {"replicas": 0}},
+        ["spec.policyServing.rollout compares judged turns", "spec.rewardJudging.replicas is 0: set it to 1"],
+    ),
     ({"environmentHosting": {"kind": "custom"}}, ["spec.environmentHosting.image", "name your container"]),
     (
         {

@@ -263,8 +263,8 @@ async def _run_all(chosen: Sequence[tuple[str, str, str]], folder: Path, cells: 
             await asyncio.sleep(1.0)
 
 
-async def _run_until_hit(bed: Bed, actor: str, state: str, fault: str, tries: int = 3) -> Cell:
-    """A state may be over before this process sees it, on a machine that is busy elsewhere: then once more."""
+async def _run_until_hit(bed: Bed, actor: str, state: str, fault: str, tries: int = 10) -> Cell:
+    """A state of milliseconds may be over before this process sees it: then once more."""
     for _ in range(tries):
         try:
             return await run_cell(bed, actor, state, fault)
