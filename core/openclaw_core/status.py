@@ -114,6 +114,10 @@ class SyncRequest(Part):
     message: str | None = Field(default=None, description="More about the result.", max_length=512)
 
 
+RolloutState = Literal["Waiting", "Serving", "Promoting", "Promoted", "RolledBack", "Cancelled"]
+"""Of a canary; all but the first three are its end."""
+
+
 class RolloutSide(Part):
     """One of the two versions that are compared."""
 
@@ -125,7 +129,7 @@ class RolloutSide(Part):
 class Rollout(Part):
     """The canary that serves now, or the one that did last."""
 
-    state: Literal["Waiting", "Serving", "Promoting", "Promoted", "RolledBack", "Cancelled"] = Field(
+    state: RolloutState = Field(
         description="Waiting: the newest version is no canary yet. Cancelled: by an edit of the spec."
     )
     started_at: str | None = Field(

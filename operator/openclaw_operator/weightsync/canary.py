@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from openclaw_core.leases import Canary, WeightSyncState, format_time
+from openclaw_core.status import RolloutState
 from openclaw_operator.reasons import Reason
 from openclaw_operator.weightsync import failures, rollout
 from openclaw_operator.weightsync import model as m
@@ -27,7 +28,7 @@ class Step:
 
     lease: WeightSyncState
     announce: m.Announce | None = None
-    ended: m.RolloutState | None = None
+    ended: RolloutState | None = None
 
 
 def chosen_engines(canary: Canary, world: m.World, fleet: Fleet, now: float) -> tuple[str, ...]:
@@ -149,14 +150,14 @@ def _rolled_back(lease: WeightSyncState, canary: Canary, why: str) -> Step:
     )
 
 
-def _ended(lease: WeightSyncState, canary: Canary, text: str, reason: Reason, state: m.RolloutState) -> Step:
+def _ended(lease: WeightSyncState, canary: Canary, text: str, reason: Reason, state: RolloutState) -> Step:
     announce = m.Announce(
         "Normal" if reason is Reason.CANARY_CANCELLED else "Warning", reason, f"canary {canary.version} is {text}"
     )
     return Step(lease.model_copy(update={"epoch": lease.epoch + 1, "canary": None}), announce, state)
 
 
-def view(lease: WeightSyncState, measured: m.Measured, state: m.RolloutState, message: str) -> m.RolloutView | None:
+def view(lease: WeightSyncState, measured: m.Measured, state: RolloutState, message: str) -> m.RolloutView | None:
     """What the status says of the canary that the Lease names."""
     canary = lease.canary
     if canary is None:

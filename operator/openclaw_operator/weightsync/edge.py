@@ -137,10 +137,8 @@ class SyncLoop:
         """
         if not isinstance(action, m.TellGateways):
             return [self._perform(action, together)]
-        gateways, body = (
-            Gateways(self._session, self._tokens.gateway),
-            action.paused.model_dump_json(exclude_none=True).encode(),
-        )
+        gateways = Gateways(self._session, self._tokens.gateway)
+        body = action.paused.model_dump_json(exclude_none=True).encode()
         pods = self._world.gateways if self._world is not None else ()
         return [self._tell(gateways, pod, body) for pod in pods]
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from openclaw_core.config.policy_serving import Rollout
 from openclaw_core.leases import Published, WeightSyncState
-from openclaw_core.status import LastSync
+from openclaw_core.status import LastSync, RolloutState
 from openclaw_core.wire import AgentState, Paused, RolloutScores, Synced
 from openclaw_operator.reasons import Reason
 from openclaw_operator.weightsync.rollout import Scores
@@ -292,9 +292,6 @@ class RequestView:
     id: str
     result: Literal["Waiting", "Running", "Succeeded", "Failed", "Invalid"]
     message: str = ""
-
-
-RolloutState = Literal["Waiting", "Serving", "Promoting", "Promoted", "RolledBack", "Cancelled"]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What the status says of a weight sync: its state, every engine, and the one most telling trouble. Pure."""
 
 from openclaw_core.leases import WeightSyncState
+from openclaw_core.status import RolloutState
 from openclaw_core.versions import BASE
 from openclaw_operator.reasons import Reason
 from openclaw_operator.weightsync import canary as canaries
@@ -36,7 +37,7 @@ def _rollout(machine: Machine) -> m.RolloutView | None:
     if world is None or lease is None or world.rollout is None:
         return None
     if lease.canary is not None:
-        state: m.RolloutState = "Promoting" if lease.canary.promoted else "Serving"
+        state: RolloutState = "Promoting" if lease.canary.promoted else "Serving"
         measured = machine.canaries.measured
         return canaries.view(lease, measured, state, rollout.compared(*canaries.scores(lease, measured)))
     waiting = targets.candidate(lease, world)
