@@ -131,7 +131,8 @@ async def _planned(session: aiohttp.ClientSession, url: str, body: JoinTransfer)
 
 async def test_two_engines_receive_what_lies_on_the_volume(tmp_path: Path, version: str) -> None:
     ended: list[bool] = []
-    serving = TestServer(sender.build(Sender(tmp_path, "cpu", lambda: ended.append(True))))
+    made = Sender(tmp_path, "cpu", lambda: ended.append(True))
+    serving = TestServer(sender.build(made))
     await serving.start_server()
     url, fork = str(serving.make_url("/transfers")), multiprocessing.get_context("fork")
     try:
@@ -151,6 +152,9 @@ async def test_two_engines_receive_what_lies_on_the_volume(tmp_path: Path, versi
                 assert all(torch.equal(received[name], tensor) for name, tensor in WEIGHTS.items())
             late = await _planned(session, url, _join(version, "e2", engines=2))
             assert late[0] == 409 and "without e2" in late[1]["error"]["message"]
+            async with asyncio.timeout(20):
+                while made.sent == 0:  # the receivers have all before the sender has left the group
+                    await asyncio.sleep(0.01)
             assert (await _planned(session, url, _join("9-0a1b2c3d", epoch=4)))[0] == 404
         assert not ended
     finally:
