@@ -1,6 +1,7 @@
 """`python -m tests.faults.schedules`: the weight sync under a hundred thousand schedules of faults, in virtual time.
 
 A schedule is its seed: one that fails is printed with what happened, and is run again by `--first SEED --schedules 1`.
+`--rollout` tries versions on a canary first; `--adapters` exchanges them without holds.
 The last line is JSON: schedules run, seeds that failed.
 """
 
@@ -11,18 +12,21 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from functools import partial
 
+from openclaw_operator.weightsync.machine import Machine
+from openclaw_operator.weightsync.swap import SwapMachine
 from tests.fakes.sync_system import schedules
 
 CHUNK = 250
 
 
-def failures(first: int, count: int) -> list[tuple[int, str]]:
+def failures(first: int, count: int, *, rollout: bool, adapters: bool) -> list[tuple[int, str]]:
     """(seed, what was broken) of the schedules `first` … `first + count - 1` that fail."""
     found = []
     for seed in range(first, first + count):
         try:
-            schedules.by_chance(seed).run()
+            schedules.run_by_chance(seed, SwapMachine if adapters else Machine, schedules.TRIED if rollout else None)
         except AssertionError as broken:
             found.append((seed, str(broken).strip() or "not converged"))
     return found
@@ -33,13 +37,16 @@ def _chunks(first: int, count: int) -> Iterator[tuple[int, int]]:
         yield start, min(CHUNK, first + count - start)
 
 
-def run(first: int, count: int, jobs: int, seconds: float) -> dict[str, object]:
+def run(
+    first: int, count: int, jobs: int, seconds: float, *, rollout: bool = False, adapters: bool = False
+) -> dict[str, object]:
     """Run until all are done or `seconds` are over."""
+    strike = partial(failures, rollout=rollout, adapters=adapters)
     began, done, failed = time.monotonic(), 0, []
     with ProcessPoolExecutor(jobs) as pool:
         chunks = _chunks(first, count)
         while batch := [pair for pair, _ in zip(chunks, range(jobs), strict=False)]:
-            for found in pool.map(failures, *zip(*batch, strict=True)):
+            for found in pool.map(strike, *zip(*batch, strict=True)):
                 failed += found
             done += sum(size for _, size in batch)
             for seed, broken in failed[-3:]:
@@ -58,8 +65,11 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1000, help="seed of the first; make test runs 0 to 999")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=3 * 3600, help="stop after this long")
+    parser.add_argument("--rollout", action="store_true", help="each version serves on a canary first")
+    parser.add_argument("--adapters", action="store_true", help="versions are LoRA adapters, swapped without a hold")
     options = parser.parse_args()
-    result = run(options.first, options.schedules, options.jobs, options.seconds)
+    how = {"rollout": options.rollout, "adapters": options.adapters}
+    result = run(options.first, options.schedules, options.jobs, options.seconds, **how)
     sys.stdout.write(json.dumps(result) + "\n")
     raise SystemExit(1 if result["failed"] else 0)
 

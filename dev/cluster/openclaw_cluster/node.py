@@ -119,6 +119,8 @@ def kubelet_config(layout: Layout) -> str:
             "nodefs.inodesFree": "1%",
             "imagefs.available": "1%",
         },
+        # How soon a pod's mounted Secrets and ConfigMaps follow an edit; a minute is long for who watches it.
+        "syncFrequency": "20s",
         "nodeStatusUpdateFrequency": "5s",
         "logging": {"verbosity": 1},
     }

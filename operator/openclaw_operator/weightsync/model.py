@@ -26,7 +26,7 @@ PREPARE_RETRY_SEC = 5.0
 POLL_SOON_SEC = 1.0
 POLL_IDLE_SEC = 5.0
 POLL_SILENT_PART = 12.0
-POLL_SILENT_MAX_SEC = 30.0
+POLL_SILENT_MAX_SEC = 120.0
 """A silent agent is asked again after a twelfth of its silence (5 s at GIVEN_UP_SEC), at the latest after this long.
 What makes it answer again mostly shows in its pod, and is followed by a question at once."""
 FRESH_SEC = 15.0

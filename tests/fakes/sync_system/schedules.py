@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from openclaw_core.config.policy_serving import Rollout
 from openclaw_operator.weightsync.machine import Machine
@@ -16,6 +16,8 @@ SECONDS = (0.1, 1.0, 3.0, 10.0, 20.0)
 WAITS = (0.01, 0.1, 0.5, 2.0, 5.0)
 TAMPERED_SHARE = 0.2
 """Of schedules in which somebody edits the Lease as well."""
+TRIED = Rollout(canary_replicas=1, min_turns=50, max_duration_sec=60, max_score_drop=0.2)
+"""How versions are tried where they are tried at all."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,12 @@ class Schedule:
             event.happen(system)
         system.settle()
         return system
+
+
+def run_by_chance(seed: int, machine: type[Machine] = Machine, rollout: Rollout | None = None) -> System:
+    """Run the schedule of this seed; with a rollout on three engines, so that a canary always has peers."""
+    schedule = by_chance(seed)
+    return (replace(schedule, engines=3) if rollout is not None else schedule).run(machine, rollout)
 
 
 def by_chance(seed: int) -> Schedule:

@@ -504,12 +504,12 @@ def asked_at(driver: Driver, seconds: float) -> list[float]:
 def test_silent_agent_is_asked_the_more_seldom_the_longer_it_is_silent() -> None:
     driver = Driver(engines=1)
     driver.settle()
-    asked = asked_at(driver, 1200)
+    asked = asked_at(driver, 3000)
     gaps = [later - earlier for earlier, later in pairwise(asked)]
     assert min(gaps) <= 1.5
     assert max(gap for at, gap in zip(asked, gaps, strict=False) if at <= m.GIVEN_UP_SEC) <= 6.0
     assert gaps[-1] == pytest.approx(m.POLL_SILENT_MAX_SEC, abs=0.1)
-    assert len(asked) < 90
+    assert len(asked) < 110
 
 
 @pytest.mark.parametrize("ready", [True, False])

@@ -153,7 +153,7 @@ async def test_two_engines_receive_what_lies_on_the_volume(tmp_path: Path, versi
             late = await _planned(session, url, _join(version, "e2", engines=2))
             assert late[0] == 409 and "without e2" in late[1]["error"]["message"]
             async with asyncio.timeout(20):
-                while made.sent == 0:  # the receivers have all before the sender has left the group
+                while made.sent == 0:  # noqa: ASYNC110 - receivers have all before the sender has left the group
                     await asyncio.sleep(0.01)
             assert (await _planned(session, url, _join("9-0a1b2c3d", epoch=4)))[0] == 404
         assert not ended

@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
-from openclaw_core.config.policy_serving import Rollout
 from openclaw_operator.weightsync.machine import Machine
 from openclaw_operator.weightsync.swap import SwapMachine
 from tests.fakes.sync_system import schedules
@@ -77,19 +76,15 @@ def test_weightsync_survives_in_the_middle_of_a_hold(name: str) -> None:
         Schedule(seed, 2, 1, moments).run()
 
 
-TRIED = Rollout(canary_replicas=1, min_turns=50, max_duration_sec=60, max_score_drop=0.2)
-
-
 @pytest.mark.parametrize("machine", [Machine, SwapMachine])
 def test_rollout_promotes_what_is_liked_and_never_what_is_disliked_whatever_happens(machine: type[Machine]) -> None:
     """Versions 3, 8, 13 … are disliked; the system asserts that none of them is ever given to every engine."""
     for seed in range(60):
-        schedule = schedules.by_chance(seed)
-        Schedule(schedule.seed, 3, schedule.gateways, schedule.events).run(machine, TRIED)
+        schedules.run_by_chance(seed, machine, schedules.TRIED)
 
 
 def test_rollout_without_faults_serves_every_liked_version_in_order_and_skips_the_disliked() -> None:
-    system = Schedule(1, 3, 2, [Event("publish", 0, 0.0, 40.0)] * 5).run(rollout=TRIED)
+    system = Schedule(1, 3, 2, [Event("publish", 0, 0.0, 40.0)] * 5).run(rollout=schedules.TRIED)
     contents = [content for _, content in system.server.history if content is not None]
     served = list(dict.fromkeys(content.serving_version for content in contents if content.serving_version))
     assert served[:6] == [version(number) for number in (0, 1, 2, 4, 5, 6)]

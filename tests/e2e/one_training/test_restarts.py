@@ -1,6 +1,6 @@
 """Every part of a running training is killed while its users talk: the loop goes on, and nothing is lost or doubled.
 
-One training for all of it; the rows run in order and each begins with a loop that goes on. About seven minutes.
+The rows run in order and each begins with a loop that goes on. About seven minutes.
 """
 
 import os
@@ -12,24 +12,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
-import pytest_asyncio
 
 from examples.quickstart import bring_up, manifests
 from openclaw_core import kube, names, wire
 from tests.e2e import kills
 from tests.e2e.lease_history import SeenHold
-from tests.e2e.running_training import OPERATOR, PAUSE_TIMEOUT_SEC, Pod, RunningTraining, running_training, until
+from tests.e2e.running_training import OPERATOR, PAUSE_TIMEOUT_SEC, Pod, RunningTraining, until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
 SLACK_SEC = 3.0
 """How late our own look may see the end of a pause on a machine with two busy cores."""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def training() -> AsyncIterator[RunningTraining]:
-    async with running_training("openclaw-restarts") as found:
-        yield found
 
 
 # ------------------------------------------------------------ one part at a time

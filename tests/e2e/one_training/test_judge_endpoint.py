@@ -1,33 +1,25 @@
 """The judge endpoint refuses the key, is down, or hangs: the training says so in words, and heals by itself.
 
-One training for all rows; each begins with judges that are ready and ends with a loop that goes on.
+Each row begins with judges that are ready and ends with a loop that goes on.
 """
 
 import re
 import secrets
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import pytest
-import pytest_asyncio
 
 from examples.quickstart import manifests
 from openclaw_core import kube
 from tests.e2e import kills
-from tests.e2e.running_training import RunningTraining, running_training, until
+from tests.e2e.running_training import RunningTraining, until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.e2e, pytest.mark.asyncio(loop_scope="session")]
 
 ENDPOINT, ENV_KEY = "judge-endpoint", "OPENCLAW_JUDGE_ENDPOINT_KEY"
 HEALED_WITHIN_SEC = 20
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def training() -> AsyncIterator[RunningTraining]:
-    """A judge that gives up after 3 s, so that a hanging endpoint shows soon."""
-    async with running_training("openclaw-endpoint", rewardJudging={"judgeTimeoutSec": 3}) as found:
-        yield found
 
 
 async def refuse_the_key(training: RunningTraining) -> None:
