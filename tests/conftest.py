@@ -1,7 +1,8 @@
 """Which tests may run beside each other (`pytest -n 2 --dist loadscope`).
 
 one worker:   everything that installs, kills or counts on the operator of the embedded cluster, in order
-the other:    whatever has a control plane, an engine or a database of its own, file by file
+the other:    whatever has a control plane, an engine or a database of its own, file by file; those that make the
+              machine's one network of faults (`tests/faults/pod_network.py`) never beside each other
 """
 
 import pytest
@@ -16,6 +17,7 @@ ON_THE_SHARED_OPERATOR = (
     "tests/e2e/",
 )
 """Files whose tests use the release in the embedded cluster; the fixture that installs it asks for this list."""
+ON_THE_POD_NETWORK = ("tests/cluster/test_fault_matrix.py", "tests/cluster/test_rollout.py")
 
 
 def shares_the_operator(node: str) -> bool:
@@ -23,10 +25,12 @@ def shares_the_operator(node: str) -> bool:
 
 
 class _OneWorkerForTheOperator(LoadScopeScheduling):
-    """Scopes are files, but those that share the operator are one."""
+    """Scopes are files, but those that share the operator are one, and so are those that share the pod network."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "shared operator" if shares_the_operator(nodeid) else nodeid.split("::")[0]
+        if shares_the_operator(nodeid):
+            return "shared operator"
+        return "pod network" if nodeid.startswith(ON_THE_POD_NETWORK) else nodeid.split("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling | None:

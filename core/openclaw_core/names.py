@@ -48,10 +48,14 @@ ENGINE = "engine"
 JUDGE = "judge"
 TRAINER = "trainer"
 ENVIRONMENT = "environment"
+JUDGE_MODEL = "judge-model"
 THIS_OPERATOR = f"{GROUP}/operator"
 """Value of `spec.managedBy` that means the same as none."""
 
 COMPONENTS = (ENGINE, GATEWAY, JUDGE, TRAINER, ENVIRONMENT)
+"""Those with an image of their own."""
+WORKLOADS = (*COMPONENTS, JUDGE_MODEL)
+"""All that a training can run; the judge model is served by the engine's image."""
 
 # The gateway's public port is spec.policyServing.port (default 30000).
 PORT_GATEWAY_INTERNAL = 30001
@@ -90,7 +94,7 @@ ENV_RENDEZVOUS = "OPENCLAW_RENDEZVOUS"
 SECRET_KEY_GATEWAY = "gateway"
 SECRET_KEY_AGENT = "agent"
 
-# Suffixes are at most 12 characters long ("-weight-sync", "-environment"): a name of 51 still fits DNS-63.
+# Suffixes are at most 12 characters long ("-weight-sync", "-judge-model"): a name of 51 still fits DNS-63.
 MAX_TRAINING_NAME = 50
 TRAINING_NAME_PATTERN = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 # A StatefulSet's name and an 11 character hash are one label value (63) on its pods.

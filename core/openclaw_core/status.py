@@ -199,6 +199,7 @@ class TrainingStatus(Part):
     serving: Serving | None = Field(default=None, description="Engine pods.")
     gateway: Component | None = Field(default=None, description="Gateway pods.")
     judging: Component | None = Field(default=None, description="Judge pods.")
+    judge_model: Component | None = Field(default=None, description="Pods of a judge model served here.")
     trainer: Component | None = Field(default=None, description="Trainer pods.")
     environment: Component | None = Field(default=None, description="Environment pods.")
     weights: Weights | None = Field(default=None, description="Weight versions.")

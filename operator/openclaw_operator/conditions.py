@@ -67,6 +67,8 @@ class Facts:
     hold: Hold | None = None
     hold_state: HoldState = HoldState.NONE
     judging_wanted: bool = True
+    judge_model_wanted: bool = False
+    """Judges ask a model served here, not an endpoint of somebody else's."""
     environment_enabled: bool = False
     endpoint: str | None = None
     components: Mapping[str, ComponentFacts] = field(default_factory=dict)
@@ -155,11 +157,13 @@ def _secrets(facts: Facts) -> Verdict:
 
 
 def _judging(facts: Facts) -> Verdict:
-    verdict = _worst(ConditionType.JUDGING_READY, facts, names.JUDGE, say="judges are ready")
+    parts = (names.JUDGE, names.JUDGE_MODEL) if facts.judge_model_wanted else (names.JUDGE,)
+    verdict = _worst(ConditionType.JUDGING_READY, facts, *parts, say="judges are ready")
     asked = [judge for judge in facts.telemetry.judges if judge.counts.get("requests", 0) > 0]
     if verdict.status == "True" and asked and not any(judge.ok for judge in asked):
         words = next((judge.error for judge in asked if judge.error), "it does not answer")
-        text = f"the judge endpoint (spec.api.baseUrl) fails: {words}; judging goes on by itself once it answers"
+        whose = "spec.rewardJudging.deployed" if facts.judge_model_wanted else "spec.api.baseUrl"
+        text = f"the judge endpoint ({whose}) fails: {words}; judging goes on by itself once it answers"
         return Verdict(ConditionType.JUDGING_READY, "False", Reason.ENDPOINT_FAILING, text)
     return verdict
 

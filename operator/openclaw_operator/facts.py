@@ -48,7 +48,7 @@ def wrong_env(training: Training) -> conditions.Verdict | None:
 def component_facts(training: Training, seen: Observation, wanted: Plan) -> dict[str, conditions.ComponentFacts]:
     """Facts of every component, wanted or not (an unwanted one has `desired` 0)."""
     found = {}
-    for component in names.COMPONENTS:
+    for component in names.WORKLOADS:
         live, planned = live_workload(seen.children, component, wanted), wanted.workload(component)
         desired = desired_replicas(training, component)
         if live is not None and planned is not None and "replicas" not in planned["spec"]:
@@ -88,6 +88,7 @@ def status_facts(
         suspend=spec.suspend,
         hold=spec.policy_serving.hold,
         hold_state=hold_state,
+        judge_model_wanted=names.JUDGE_MODEL in wanted_components(spec),
         environment_enabled=names.ENVIRONMENT in wanted_components(spec),
         endpoint=configs.public_url(training.name, training.namespace, spec.policy_serving),
         components=component_facts(training, seen, wanted),

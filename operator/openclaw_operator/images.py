@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from openclaw_core import names
 
 _PREFIX = "OPENCLAW_IMAGE_"
+_BORROWED = {names.JUDGE_MODEL: names.ENGINE}
 
 
 class MissingImagesError(ValueError):
@@ -21,7 +22,7 @@ class Images:
     pull_policy: str = "IfNotPresent"
 
     def of(self, component: str) -> str:
-        return self.by_component[component]
+        return self.by_component[_BORROWED.get(component, component)]
 
 
 def from_environment(environment: Mapping[str, str] | None = None) -> Images:

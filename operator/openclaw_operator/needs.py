@@ -66,6 +66,10 @@ def secret_needs(spec: TrainingSpec) -> tuple[SecretNeed, ...]:
     if spec.model.hugging_face is not None:
         token = spec.model.hugging_face.token_secret_ref
         need(token, names.ENV_HF_TOKEN, "spec.model.huggingFace.tokenSecretRef", names.ENGINE, names.TRAINER)
+    deployed = spec.reward_judging.deployed
+    if deployed is not None and deployed.model.hugging_face is not None:
+        field = "spec.rewardJudging.deployed.model.huggingFace.tokenSecretRef"
+        need(deployed.model.hugging_face.token_secret_ref, names.ENV_HF_TOKEN, field, names.JUDGE_MODEL)
     if spec.queue.postgres is not None and spec.queue.store == "postgres":
         need(
             spec.queue.postgres.url_secret_ref,

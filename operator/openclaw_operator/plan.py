@@ -57,11 +57,11 @@ def _pod_template(workload: Object) -> Object:
 
 def wanted_components(spec: TrainingSpec) -> tuple[str, ...]:
     """Components this training runs at all."""
-    return tuple(
-        component
-        for component in names.COMPONENTS
-        if component != names.ENVIRONMENT or spec.environment_hosting.enabled
-    )
+    left_out = {
+        names.ENVIRONMENT: not spec.environment_hosting.enabled,
+        names.JUDGE_MODEL: spec.reward_judging.deployed is None,
+    }
+    return tuple(component for component in names.WORKLOADS if not left_out.get(component))
 
 
 def desired_replicas(training: Training, component: str) -> int:

@@ -202,7 +202,7 @@ class Reconciler:
 
     async def _apply(self, state: State, training: Training, seen: Observation) -> None:
         resolution = state.resolution or Resolution()
-        live = {component: live_workload(seen.children, component) for component in names.COMPONENTS}
+        live = {component: live_workload(seen.children, component) for component in names.WORKLOADS}
         context = Context(
             training,
             self._images,
@@ -215,7 +215,7 @@ class Reconciler:
         )
         blocked = self._blocked(state, training, resolution)
         wanted = state.planned(context, blocked)
-        gone_first = outdated(wanted, {component: seen.all_pods_of(component) for component in names.COMPONENTS})
+        gone_first = outdated(wanted, {component: seen.all_pods_of(component) for component in names.WORKLOADS})
         state.plan = wanted = plan(replace(context, outdated=gone_first), blocked) if gone_first else wanted
         state.faults = await self.applier.apply(wanted.children, seen.children, state.memory)
         await self.applier.prune(unwanted(wanted, training, seen.children), training.namespace, seen.children)
@@ -223,7 +223,7 @@ class Reconciler:
     def _blocked(self, state: State, training: Training, resolution: Resolution) -> frozenset[str]:
         blocked = set(resolution.blocked())
         if any("weights" in problem for problem in state.claim_problems):
-            blocked |= {names.ENGINE, names.TRAINER}
+            blocked |= {names.ENGINE, names.TRAINER, names.JUDGE_MODEL}
         if any("experience" in problem for problem in state.claim_problems):
             blocked.add(names.GATEWAY)
         if facts.wrong_env(training) is not None:
@@ -288,7 +288,7 @@ class Reconciler:
             now=_now(),
             previous=facts.previous_status(seen.body),
             invalid=facts.invalid_spec(message),
-            components={component: conditions.ComponentFacts(desired=0) for component in names.COMPONENTS},
+            components={component: conditions.ComponentFacts(desired=0) for component in names.WORKLOADS},
         )
         await self._write(state, seen, statuses.compute(found), None)
 

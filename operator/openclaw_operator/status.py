@@ -25,7 +25,7 @@ def compute(facts: Facts) -> out.TrainingStatus:
     held = next(verdict for verdict in said if verdict.type == ConditionType.SUBMISSIONS_HELD)
     phase = _phase(facts, {verdict.type: verdict for verdict in said})
     blank = ComponentFacts(desired=0)
-    found = {component: facts.components.get(component, blank) for component in names.COMPONENTS}
+    found = {component: facts.components.get(component, blank) for component in names.WORKLOADS}
     return out.TrainingStatus(
         observed_generation=facts.generation,
         phase=phase,
@@ -34,6 +34,7 @@ def compute(facts: Facts) -> out.TrainingStatus:
         serving=_serving(facts, found[names.ENGINE]),
         gateway=_component(found[names.GATEWAY]),
         judging=_component(found[names.JUDGE]),
+        judge_model=_component(found[names.JUDGE_MODEL]) if facts.judge_model_wanted else None,
         trainer=_component(found[names.TRAINER]),
         environment=_component(found[names.ENVIRONMENT]) if facts.environment_enabled else None,
         weights=_weights(facts.sync) or facts.previous.weights,

@@ -61,6 +61,28 @@ BREAKS_A_RULE: list[tuple[dict[str, Any], list[str]]] = [
     ({"queue": {"store": "postgres"}}, ["spec.queue.postgres.urlSecretRef", "name the Secret"]),
     ({"rewardJudging": {"votes": 2}}, ["spec.rewardJudging.votes must be odd", "(is 2): take 3"]),
     ({"rewardJudging": {"votes": 3}}, ["spec.judge.temperature above 0"]),
+    ({"api": {}}, ["spec.api.baseUrl: name the judge endpoint, or set spec.rewardJudging.deployed"]),
+    (
+        {"rewardJudging": {"deployed": {"model": {"path": "judge"}}}},
+        ['spec.api.baseUrl is "http://judge.test/v1", but spec.rewardJudging.deployed', "remove one"],
+    ),
+    (
+        {"api": {}, "rewardJudging": {"deployed": {"model": {}}}},
+        ["spec.rewardJudging.deployed.model: set exactly one of path and huggingFace"],
+    ),
+    (
+        {
+            "api": {},
+            "rewardJudging": {
+                "deployed": {
+                    "model": {"path": "judge"},
+                    "tensorParallelSize": 4,
+                    "resources": {"limits": {GPU: 2}},
+                }
+            },
+        },
+        ['spec.rewardJudging.deployed.resources.limits["nvidia.com/gpu"] is 2 but tensorParallelSize is 4'],
+    ),
     ({"policyTraining": {"engine": "megatron"}}, ["spec.policyTraining.resources.limits['nvidia.com/gpu']"]),
     (
         {"policyServing": {"tensorParallelSize": 4, "resources": {"limits": {GPU: 2}}}},

@@ -12,6 +12,7 @@ from tests.cluster.own_operator import Rig, ready, waiting
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 Object = dict[str, Any]
+JUDGE_MODEL = f"{names.LABEL_COMPONENT}={names.JUDGE_MODEL}"
 WATCHED = "deploy,sts,svc,cm,sa,role,rolebinding,pvc,pdb,lease"
 
 
@@ -41,6 +42,26 @@ def revisions(rig: Rig) -> dict[str, str]:
 
 def edit(rig: Rig, **spec: Any) -> None:
     rig.lab.patch(names.PLURAL, "demo", {"spec": spec})
+
+
+def test_judge_model_comes_and_goes_with_the_wish_and_judging_waits_for_it(rig: Rig, demo: str) -> None:
+    rig.kubelet.decide = lambda pod: waiting(pod) if "judge-model" in pod["metadata"]["name"] else ready(pod)
+    edit(rig, api={"baseUrl": None}, rewardJudging={"deployed": {"model": {"path": "judge"}, "device": "cpu"}})
+    until(
+        "judging waits for the model",
+        lambda: "judge-model" in rig.lab.condition(demo, "JudgingReady").get("message", ""),
+        60,
+    )
+    assert rig.lab.condition(demo, "JudgingReady")["status"] == "False"
+    endpoint = json.loads(rig.lab.get("cm", "demo-judge")["data"]["config.json"])["endpoint"]
+    assert endpoint == f"http://demo-judge-model.{rig.lab.namespace}.svc:8000/v1"
+    rig.kubelet.decide = ready
+    rig.lab.until_phase(demo, "Running", 60)
+    assert rig.lab.status(demo)["judgeModel"]["summary"] == "1/1"
+    edit(rig, api={"baseUrl": "http://judge.invalid/v1"}, rewardJudging={"deployed": None})
+    until("the judge model is gone", lambda: not rig.lab.items("deploy,svc,cm,sa", JUDGE_MODEL), 60)
+    rig.lab.until_phase(demo, "Running", 60)
+    assert "judgeModel" not in rig.lab.status(demo)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ class LeaseHistory:
     announced: list[tuple[WeightVersion, int]] = field(default_factory=list)
     """(version, trainer epoch) in the order they were announced."""
     served: list[WeightVersion] = field(default_factory=list)
+    left_at: dict[str, float] = field(default_factory=dict)
+    """When each version was seen to be no longer the served one, in seconds of `time.monotonic`."""
     holds: list[SeenHold] = field(default_factory=list)
     trainer_epochs: list[int] = field(default_factory=list)
     newest: WeightSyncState = field(default_factory=WeightSyncState)
@@ -49,6 +51,8 @@ class LeaseHistory:
         if state.serving_version is not None:
             version = WeightVersion.parse(state.serving_version)
             if not self.served or self.served[-1] != version:
+                self.left_at |= {str(before): now for before in self.served[-1:]}
+                self.left_at.pop(str(version), None)
                 self.served.append(version)
         if state.hold is not None and state.hold != self._hold:
             self.holds.append(SeenHold(state.hold, now))

@@ -236,10 +236,12 @@ async def until(
 
 
 @asynccontextmanager
-async def running_training(namespace: str, **changes: dict[str, Any]) -> AsyncIterator[RunningTraining]:
+async def running_training(
+    namespace: str, *, trains: bool = True, **changes: dict[str, Any]
+) -> AsyncIterator[RunningTraining]:
     """Operator, base model, training and users, until its first version is served; everything goes afterwards.
 
-    `changes`: fields of the spec's sections, by section.
+    `changes`: fields of the spec's sections, by section. `trains` False: no first version is waited for.
     """
     cluster = Cluster.from_environment()
     options = Options("tiny", "normal", None, 0, 0, namespace, None, None, None, build=False, out=Path())
@@ -270,7 +272,8 @@ async def running_training(namespace: str, **changes: dict[str, Any]) -> AsyncIt
         await trainer.ready()
         tokens = await Observer(cluster, namespace, name, http).tokens()
         found = RunningTraining(cluster, objects, http, namespace, name, history, tokens, gateway, trainer)
-        await found.goes_on(within_sec=180)
+        if trains:
+            await found.goes_on(within_sec=180)
         yield found
 
 

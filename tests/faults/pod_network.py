@@ -8,12 +8,15 @@ led over the bridge to a relay in front of it. Needs root, `ip` and `nft`; every
 
 import asyncio
 import contextlib
+import fcntl
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 BRIDGE, SUBNET = "ocm0", "10.213.7"
 TABLE = "ocm_faults"
+LOCK = Path("/run/lock/openclaw-faults")
 
 
 def run(*line: str, check: bool = True) -> None:
@@ -88,12 +91,18 @@ def _listed(*line: str) -> list[str]:
 
 @contextmanager
 def pod_network(api_port: int) -> Iterator[PodNetwork]:
+    """RuntimeError where another one is up: its names are this machine's."""
     network = PodNetwork(api_port)
-    network.open()
-    try:
-        yield network
-    finally:
-        network.close()
+    with LOCK.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RuntimeError(f"another bed of faults is up on this machine ({LOCK} is locked): wait for it") from None
+        network.open()
+        try:
+            yield network
+        finally:
+            network.close()
 
 
 async def relay(port: int) -> None:

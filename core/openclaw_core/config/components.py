@@ -18,7 +18,7 @@ from openclaw_core.config.model import Model
 from openclaw_core.config.policy_serving import Gateway, PolicyServing
 from openclaw_core.config.policy_training import Lora, PolicyTraining
 from openclaw_core.config.queue_and_storage import Logging, Queue
-from openclaw_core.config.reward_judging import Api, Judge, RewardJudging
+from openclaw_core.config.reward_judging import Api, Judge, JudgeModel, RewardJudging
 from openclaw_core.config.spec import TrainingSpec
 
 _NOT_OURS: dict[str, Resources | dict[str, str]] = {"resources": Resources(), "pod_template": {}}
@@ -95,9 +95,21 @@ class JudgeConfig(ComponentConfig):
     """The judge worker."""
 
     gateway_url: str
+    endpoint: str
+    """Base URL of the judge endpoint, ending in /v1."""
     reward_judging: RewardJudging
     api: Api
     judge: Judge
+
+
+class JudgeModelConfig(ComponentConfig):
+    """SGLang that serves the judge model."""
+
+    model: JudgeModel
+    served_name: str
+    device: str
+    tensor_parallel_size: int
+    args: list[str]
 
 
 class TrainerConfig(ComponentConfig):
@@ -162,9 +174,26 @@ def judge_config(training: str, namespace: str, spec: TrainingSpec) -> JudgeConf
         training=training,
         namespace=namespace,
         gateway_url=internal_url(training, namespace),
-        reward_judging=spec.reward_judging.model_copy(update=_SCALED),
+        endpoint=judge_url(training, namespace, spec),
+        reward_judging=spec.reward_judging.model_copy(update={**_SCALED, "deployed": None}),
         api=spec.api,
         judge=spec.judge,
+    )
+
+
+def judge_model_config(training: str, namespace: str, spec: TrainingSpec) -> JudgeModelConfig:
+    """Only for a spec with `rewardJudging.deployed`."""
+    deployed = spec.reward_judging.deployed
+    if deployed is None:
+        raise ConfigError("spec.rewardJudging.deployed is not set")
+    return JudgeModelConfig(
+        training=training,
+        namespace=namespace,
+        model=deployed.model,
+        served_name=spec.judge.model,
+        device=deployed.device,
+        tensor_parallel_size=deployed.tensor_parallel_size,
+        args=deployed.args,
     )
 
 
@@ -194,6 +223,13 @@ def internal_url(training: str, namespace: str) -> str:
     """Base URL of the gateway's internal port, inside the cluster."""
     service = names.component(training, names.GATEWAY)
     return f"http://{service}.{namespace}.svc:{names.PORT_GATEWAY_INTERNAL}"
+
+
+def judge_url(training: str, namespace: str, spec: TrainingSpec) -> str:
+    """Where judges ask: `spec.api.baseUrl`, or the judge model of this training."""
+    if spec.api.base_url is not None:
+        return spec.api.base_url
+    return f"http://{names.component(training, names.JUDGE_MODEL)}.{namespace}.svc:{names.PORT_SGLANG}/v1"
 
 
 def public_url(training: str, namespace: str, serving: PolicyServing) -> str:

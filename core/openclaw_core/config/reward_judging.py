@@ -1,10 +1,37 @@
 """`spec.rewardJudging`, `spec.api` and `spec.judge`: how a turn gets its reward, and from whom."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from openclaw_core.config.base import OpenObject, Resources, SecretKeyRef, Section
+from openclaw_core.config.model import HuggingFace
+
+
+class JudgeModel(Section):
+    """Exactly one of `path` and `huggingFace`."""
+
+    path: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=512,
+        description="Directory of the model: absolute inside the image, or relative to the weights volume.",
+    )
+    hugging_face: HuggingFace | None = Field(default=None, description="Model on the Hugging Face hub.")
+
+
+class Deployed(Section):
+    """The judge model, served in the cluster by SGLang pods of this training. Rolls nothing but itself."""
+
+    model: JudgeModel = Field(description="Which model judges. Judges ask for it as spec.judge.model.")
+    device: Literal["cuda", "cpu"] = Field(default="cuda", description="Device it runs on.")
+    replicas: int = Field(default=1, ge=0, le=16, description="Pods. 0: nobody answers the judges.")
+    tensor_parallel_size: int = Field(default=1, ge=1, le=64, description="GPUs per pod.")
+    args: list[Annotated[str, Field(max_length=512)]] = Field(
+        default=[], max_length=64, description="More arguments of SGLang's server, e.g. --context-length=8192."
+    )
+    resources: Resources = Field(default=Resources(), description="Requests and limits.")
+    pod_template: OpenObject = Field(default={}, description="Strategic merge into the pod template.")
 
 
 class RewardJudging(Section):
@@ -27,6 +54,9 @@ class RewardJudging(Section):
         default=1, ge=1, le=15, description="Judgements per turn, odd. More than 1 needs temperature > 0."
     )
     replicas: int = Field(default=1, ge=0, le=16, description="Judge pods. 0: nothing is judged.")
+    deployed: Deployed | None = Field(
+        default=None, description="A judge model served in the cluster. None: judges ask spec.api.baseUrl."
+    )
     resources: Resources = Field(default=Resources(), description="Requests and limits.")
     pod_template: OpenObject = Field(default={}, description="Strategic merge into the pod template.")
 
@@ -34,11 +64,13 @@ class RewardJudging(Section):
 class Api(Section):
     """The judge endpoint: an OpenAI-style API."""
 
-    base_url: str = Field(
+    base_url: str | None = Field(
+        default=None,
         min_length=8,
         max_length=512,
         pattern=r"^https?://.+",
-        description="Base URL up to and including /v1, e.g. https://api.example.com/v1.",
+        description="Base URL up to and including /v1, e.g. https://api.example.com/v1. None: the model of "
+        "spec.rewardJudging.deployed.",
     )
     api_key_secret_ref: SecretKeyRef | None = Field(
         default=None, description="Secret with the key. None: the endpoint asks for none."

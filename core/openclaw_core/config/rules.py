@@ -60,6 +60,7 @@ def _enough_gpus(limits: dict[str, int | str], needed: int) -> bool:
 _TP, _PROCS = "self.policyServing.tensorParallelSize", "self.policyTraining.procsPerNode"
 _SERVING, _TRAINING = "self.policyServing", "self.policyTraining"
 _TARGETS = f"{_TRAINING}.lora.targets"
+_DEPLOYED = "self.rewardJudging.deployed"
 
 
 def _joinable(targets: Sequence[str]) -> bool:
@@ -164,6 +165,50 @@ RULES: tuple[Rule, ...] = (
             "spec.rewardJudging.votes above 1 needs spec.judge.temperature above 0: greedy votes are all the same",
         ),
         lambda spec: spec.reward_judging.votes == 1 or spec.judge.temperature > 0,
+    ),
+    Rule(
+        CelRule(
+            f"has(self.api.baseUrl) != has({_DEPLOYED})",
+            "spec.api.baseUrl: name the judge endpoint, or set spec.rewardJudging.deployed; not both",
+            "has(self.api.baseUrl) ? "
+            + _values(
+                'spec.api.baseUrl is "%s", but spec.rewardJudging.deployed serves the judge model here: remove one',
+                "self.api.baseUrl",
+            )
+            + " : 'spec.api.baseUrl: name the judge endpoint, or set spec.rewardJudging.deployed'",
+        ),
+        lambda spec: (spec.api.base_url is None) != (spec.reward_judging.deployed is None),
+    ),
+    Rule(
+        CelRule(
+            f"!has({_DEPLOYED}) || has({_DEPLOYED}.model.path) != has({_DEPLOYED}.model.huggingFace)",
+            "spec.rewardJudging.deployed.model: set exactly one of path and huggingFace",
+        ),
+        lambda spec: (
+            spec.reward_judging.deployed is None
+            or (spec.reward_judging.deployed.model.path is None)
+            != (spec.reward_judging.deployed.model.hugging_face is None)
+        ),
+    ),
+    Rule(
+        CelRule(
+            f"!has({_DEPLOYED}) || {_DEPLOYED}.device != 'cuda' || !{_limit(_DEPLOYED)} || "
+            f"{_gpus(_DEPLOYED)} >= {_DEPLOYED}.tensorParallelSize",
+            f"spec.rewardJudging.deployed.resources.limits['{GPU}'] must be at least tensorParallelSize",
+            _values(
+                f'spec.rewardJudging.deployed.resources.limits["{GPU}"] is %d but tensorParallelSize is %d: '
+                "a pod needs one GPU for each",
+                _gpus(_DEPLOYED),
+                f"{_DEPLOYED}.tensorParallelSize",
+            ),
+        ),
+        lambda spec: (
+            spec.reward_judging.deployed is None
+            or spec.reward_judging.deployed.device != "cuda"
+            or _enough_gpus(
+                spec.reward_judging.deployed.resources.limits, spec.reward_judging.deployed.tensor_parallel_size
+            )
+        ),
     ),
     Rule(
         CelRule(

@@ -29,7 +29,7 @@ class TrainingSpec(Section):
     reward_judging: RewardJudging = Field(default=RewardJudging(), description="The judge workers.")
     policy_training: PolicyTraining = Field(default=PolicyTraining(), description="The trainer.")
     queue: Queue = Field(default=Queue(), description="The experience store and its bound.")
-    api: Api = Field(description="The judge endpoint.")
+    api: Api = Field(default=Api(), description="The judge endpoint.")
     judge: Judge = Field(description="The judge model.")
     logging: Logging = Field(default=Logging(), description="What the trainer logs.")
     storage: Storage = Field(default=Storage(), description="Volumes.")

@@ -4,13 +4,13 @@ Arguments are checked against SGLang's own parser by the contract test. Nothing 
 `launch` through a pipe, because SGLang shows its arguments in `/server_info` and in its log.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from openclaw_core import names
-from openclaw_core.config.components import ConfigError, EngineConfig
-from openclaw_core.config.model import Model
+from openclaw_core.config.components import ConfigError, EngineConfig, JudgeModelConfig
+from openclaw_core.config.model import HuggingFace, Model
 from openclaw_core.config.policy_training import Lora
 
 SERVED_NAME = "policy"
@@ -73,18 +73,21 @@ class Weights:
 
 def base_weights(model: Model, version: str, weights_dir: str = names.WEIGHTS_DIR) -> Weights:
     """The model before anything was published: on the volume, in the image, or on the hub."""
-    if model.hugging_face is not None:
-        return Weights(model.hugging_face.repo, version, model.hugging_face.revision)
-    if model.path is None:
+    location, revision = _location(model.path, model.hugging_face, weights_dir)
+    return Weights(location, version, revision)
+
+
+def _location(path: str | None, hugging_face: HuggingFace | None, weights_dir: str) -> tuple[str, str | None]:
+    if hugging_face is not None:
+        return hugging_face.repo, hugging_face.revision
+    if path is None:
         raise ConfigError("model: set exactly one of path and huggingFace")
-    return Weights(str(Path(weights_dir) / model.path), version)
+    return str(Path(weights_dir) / path), None
 
 
 def arguments(config: EngineConfig, weights: Weights, port: int = names.PORT_SGLANG) -> list[str]:
     """Arguments of SGLang's server. The user's own come last, so that they win over defaults; ours are refused."""
-    taken = sorted(word for word in (word.split("=", 1)[0] for word in config.args) if _is_ours(word))
-    if taken:
-        raise ConfigError(f"policyServing.args may not hold {', '.join(taken)}: the operator sets it from the spec")
+    _refuse_ours(config.args, "policyServing.args")
     revision = ["--revision", weights.revision] if weights.revision else []
     return [
         *("--model-path", weights.location, *revision),
@@ -101,6 +104,30 @@ def arguments(config: EngineConfig, weights: Weights, port: int = names.PORT_SGL
         *_lora_arguments(config, weights),
         *config.args,
     ]
+
+
+def judge_arguments(config: JudgeModelConfig, weights_dir: str = names.WEIGHTS_DIR) -> list[str]:
+    """Arguments of the SGLang that serves a judge model, as above."""
+    _refuse_ours(config.args, "rewardJudging.deployed.args")
+    location, revision = _location(config.model.path, config.model.hugging_face, weights_dir)
+    cpu = config.device == "cpu"
+    return [
+        *("--model-path", location, *(("--revision", revision) if revision else ())),
+        *("--served-model-name", config.served_name),
+        *("--host", "0.0.0.0", "--port", str(names.PORT_SGLANG)),
+        *("--device", config.device, "--dtype", "float32" if cpu else "auto"),
+        *("--tp-size", str(config.tensor_parallel_size)),
+        "--enable-metrics",
+        *("--log-level-http", "warning"),
+        *(_CPU_DEFAULTS if cpu else ()),
+        *config.args,
+    ]
+
+
+def _refuse_ours(args: Sequence[str], field: str) -> None:
+    taken = sorted(word for word in (word.split("=", 1)[0] for word in args) if _is_ours(word))
+    if taken:
+        raise ConfigError(f"{field} may not hold {', '.join(taken)}: the operator sets it from the spec")
 
 
 def layers(lora: Lora) -> frozenset[str]:
@@ -147,7 +174,9 @@ def _is_ours(word: str) -> bool:
     return len(word) > 2 and word.startswith("--") and any(option.startswith(word) for option in _OURS)
 
 
-def environment(config: EngineConfig, inherited: Mapping[str, str], cpu_packages: str = CPU_PACKAGES) -> dict[str, str]:
+def environment(
+    config: EngineConfig | JudgeModelConfig, inherited: Mapping[str, str], cpu_packages: str = CPU_PACKAGES
+) -> dict[str, str]:
     """Environment of the SGLang process: ours without our tokens, and what `--device cpu` needs."""
     kept = {key: value for key, value in inherited.items() if not key.startswith(_PRIVATE_PREFIX)}
     kept["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] = "false"  # a stray /health must not hang while paused

@@ -47,7 +47,7 @@ async def run(config: JudgeConfig, key: str | None, token: str, worker_name: str
     ) as session:
         endpoint = Endpoint(
             session,
-            base_url=config.api.base_url,
+            base_url=config.endpoint,
             key=key,
             model=config.judge.model,
             temperature=config.judge.temperature,

@@ -1,4 +1,4 @@
-"""The five workloads of a training, each as what is particular to it."""
+"""The workloads of a training, each as what is particular to it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -91,6 +91,30 @@ def judge(context: Context) -> Workload:
     )
 
 
+def judge_model(context: Context) -> Workload:
+    """The judge model under SGLang alone: nothing changes its weights."""
+    training = context.training
+    deployed, shm = training.spec.reward_judging.deployed, shared_memory()
+    config = configs.judge_model_config(training.name, training.namespace, training.spec)
+    assert deployed is not None  # else the configuration was refused
+    on_volume = config.model.path is not None and not config.model.path.startswith("/")
+    mount = {"name": "weights", "mountPath": names.WEIGHTS_DIR, "readOnly": True}
+    return Workload(
+        component=names.JUDGE_MODEL,
+        replicas=deployed.replicas,
+        config=config,
+        resources=deployed.resources,
+        pod_template=deployed.pod_template,
+        port=names.PORT_SGLANG,
+        paths=("/health", "/health"),
+        startup_sec=3600,
+        ports={"http": names.PORT_SGLANG},
+        command=("python3", "-m", "openclaw_engine.judge_model"),
+        volumes=[*([_weights_volume(context)] if on_volume else []), shm[0]],
+        mounts=[*([mount] if on_volume else []), shm[1]],
+    )
+
+
 def trainer(context: Context) -> Workload:
     """The optimizer. Two of them would publish against each other, so it is replaced, not doubled."""
     training = context.training
@@ -145,6 +169,7 @@ BUILDERS: dict[str, Callable[[Context], Workload]] = {
     names.ENGINE: engine,
     names.GATEWAY: gateway,
     names.JUDGE: judge,
+    names.JUDGE_MODEL: judge_model,
     names.TRAINER: trainer,
     names.ENVIRONMENT: environment,
 }

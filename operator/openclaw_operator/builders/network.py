@@ -3,6 +3,7 @@
     anyone ─▶ gateway:public     judge · trainer · environment · operator ─▶ gateway:internal
     gateway ─▶ engine:sglang     operator ─▶ engine:agent, judge, trainer, environment     trainer ◀─▶ trainer
     trainer ◀─▶ engine ◀─▶ engine, with storage.weights.transfer distributed
+    judge ─▶ judge model, where it is served here
     environment ─▶ gateway, DNS, spec.environmentHosting.egress; nowhere else
 
 The kubelet's probes come from the node, which no policy stops. Scrapers are let in from the namespaces the chart names.
@@ -57,7 +58,7 @@ def _policy(training: Training, component: str, network: Network) -> Object:
 
 def _ingress(training: Training, component: str, network: Network) -> list[Object]:
     operator, scrapers = [_operator(network)], [_namespace(name) for name in network.metrics_namespaces]
-    own = {name: _pods(training, name) for name in names.COMPONENTS}
+    own = {name: _pods(training, name) for name in names.WORKLOADS}
     public = training.spec.policy_serving.port
     broadcast = training.spec.broadcasts
     no_ports: list[int] = []  # = all
@@ -73,6 +74,7 @@ def _ingress(training: Training, component: str, network: Network) -> list[Objec
             *([([own[names.TRAINER], own[names.ENGINE]], no_ports)] if broadcast else []),
         ],
         names.JUDGE: [(operator, [names.PORT_JUDGE])],
+        names.JUDGE_MODEL: [([own[names.JUDGE]], [names.PORT_SGLANG])],
         names.TRAINER: [
             (operator, [names.PORT_TRAINER]),
             ([own[names.TRAINER], *([own[names.ENGINE]] if broadcast else [])], no_ports),
@@ -82,6 +84,7 @@ def _ingress(training: Training, component: str, network: Network) -> list[Objec
     scraped = {
         names.ENGINE: [names.PORT_SGLANG, names.PORT_AGENT],
         names.JUDGE: [names.PORT_JUDGE],
+        names.JUDGE_MODEL: [names.PORT_SGLANG],
         names.TRAINER: [names.PORT_TRAINER],
         names.ENVIRONMENT: [names.PORT_ENVIRONMENT],
     }.get(component)

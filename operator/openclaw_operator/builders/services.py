@@ -18,6 +18,8 @@ def services(training: Training, *, groups: bool = False) -> list[Object]:
         _service(training, names.JUDGE, {"http": names.PORT_JUDGE}),
         _service(training, names.TRAINER, {"http": names.PORT_TRAINER}),
     ]
+    if training.spec.reward_judging.deployed is not None:
+        built.append(_service(training, names.JUDGE_MODEL, {"http": names.PORT_SGLANG}))
     hosting = training.spec.environment_hosting
     if hosting.enabled and hosting.kind != "custom":
         built.append(_service(training, names.ENVIRONMENT, {"http": names.PORT_ENVIRONMENT}))

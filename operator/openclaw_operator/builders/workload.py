@@ -1,4 +1,4 @@
-"""The Deployment around one component: what all five have in common.
+"""The Deployment around one component: what all of them have in common.
 
 Restricted Pod Security, a read-only root with /tmp as HOME, the component's configuration file, its keys by
 `secretKeyRef`, and the two annotations that decide when its pods roll: the revision (hash over configuration and pod
@@ -59,13 +59,15 @@ class Workload:
     resources: Resources
     pod_template: Mapping[str, Any]
     port: int
-    """Port of /healthz and /readyz; 0 = no probes."""
+    """Port of the probes; 0 = none."""
     startup_sec: int
     """How long a start may take before the kubelet restarts the container."""
     ports: Mapping[str, int] = field(default_factory=dict)
     env: Sequence[Object] = ()
     volumes: Sequence[Object] = ()
     mounts: Sequence[Object] = ()
+    paths: tuple[str, str] = ("/healthz", "/readyz")
+    """Whether it is alive, and whether it is ready."""
     image: str | None = None
     command: Sequence[str] = ()
     recreate: bool = False
@@ -208,8 +210,7 @@ def _probes(workload: Workload) -> Object:
     """Startup is generous: a slow model load is no reason for a restart."""
     if not workload.port:
         return {}
-    alive = {"httpGet": {"path": "/healthz", "port": workload.port}}
-    ready = {"httpGet": {"path": "/readyz", "port": workload.port}}
+    alive, ready = ({"httpGet": {"path": path, "port": workload.port}} for path in workload.paths)
     return {
         "startupProbe": {**alive, "periodSeconds": 2, "failureThreshold": workload.startup_sec // 2},
         "livenessProbe": {**alive, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 6},

@@ -61,6 +61,7 @@ def test_every_default_of_the_spec() -> None:
             "fireOnTurnEnd": True,
             "votes": 1,
             "replicas": 1,
+            "deployed": None,
             "resources": RESOURCES,
             "podTemplate": {},
         },

@@ -30,6 +30,22 @@ MINIMAL: dict[str, Any] = {"model": {"path": "base"}, "api": {"baseUrl": "http:/
             {"policyServing": {"replicas": 2, "rollout": {}}, "rewardJudging": {"replicas": 0}},
             "rollout compares judged turns",
         ),
+        ({"api": {}}, "name the judge endpoint, or set spec.rewardJudging.deployed"),
+        ({"rewardJudging": {"deployed": {"model": {"path": "judge"}}}}, "spec.rewardJudging.deployed; not both"),
+        ({"api": {}, "rewardJudging": {"deployed": {"model": {}}}}, "deployed.model: set exactly one of path"),
+        (
+            {
+                "api": {},
+                "rewardJudging": {
+                    "deployed": {
+                        "model": {"path": "judge"},
+                        "tensorParallelSize": 2,
+                        "resources": {"limits": {"nvidia.com/gpu": 1}},
+                    }
+                },
+            },
+            "must be at least tensorParallelSize",
+        ),
         ({"environmentHosting": {"kind": "custom"}}, "custom needs spec.environmentHosting.image"),
         (
             {

@@ -29,6 +29,13 @@ def test_history_of_a_trainer_that_resumes_has_no_fault_and_names_its_first_vers
     assert history.announced_number() == 3
 
 
+def test_history_knows_when_a_version_was_left_until_it_is_served_again() -> None:
+    history = LeaseHistory()
+    for number, now in ((1, 10.0), (2, 20.0), (2, 25.0), (3, 30.0), (1, 40.0)):
+        history.see_weight_sync(WeightSyncState(serving_version=f"{number}-0a1b2c3d"), now)
+    assert history.left_at == {"2-0a1b2c3d": 30.0, "3-0a1b2c3d": 40.0}
+
+
 @pytest.mark.parametrize(
     ("states", "fault"),
     [

@@ -2,7 +2,13 @@
 
 import pytest
 
-from openclaw_core.config.components import ConfigError, EngineConfig, engine_config
+from openclaw_core.config.components import (
+    ConfigError,
+    EngineConfig,
+    JudgeModelConfig,
+    engine_config,
+    judge_model_config,
+)
 from openclaw_core.config.policy_training import Lora
 from openclaw_core.config.spec import TrainingSpec
 from openclaw_engine import command
@@ -36,6 +42,44 @@ def test_arguments_of_a_cpu_engine_are_these() -> None:
         *("--max-total-tokens", "16384", "--max-running-requests", "32", "--sleep-on-idle"),
         *("--log-level", "warning"),
     ]
+
+
+def judge_model(**deployed: object) -> JudgeModelConfig:
+    spec = {
+        "model": {"path": "base"},
+        "rewardJudging": {"deployed": {"model": {"path": "judges/small"}, **deployed}},
+        "judge": {"model": "small-judge"},
+    }
+    return judge_model_config("demo", "default", TrainingSpec.model_validate(spec))
+
+
+def test_arguments_of_a_judge_model_are_these() -> None:
+    assert command.judge_arguments(judge_model(device="cpu", args=["--context-length=4096"])) == [
+        *("--model-path", "/var/lib/openclaw/weights/judges/small"),
+        *("--served-model-name", "small-judge"),
+        *("--host", "0.0.0.0", "--port", "8000"),
+        *("--device", "cpu", "--dtype", "float32"),
+        *("--tp-size", "1"),
+        "--enable-metrics",
+        *("--log-level-http", "warning"),
+        *("--max-total-tokens", "16384", "--max-running-requests", "32", "--sleep-on-idle"),
+        "--context-length=4096",
+    ]
+
+
+def test_judge_model_of_the_hub_is_loaded_at_its_revision_and_may_go_there() -> None:
+    model = {"huggingFace": {"repo": "me/judge", "revision": "v2"}}
+    config = judge_model(model=model, tensorParallelSize=2)
+    words = command.judge_arguments(config)
+    assert words[:4] == ["--model-path", "me/judge", "--revision", "v2"]
+    assert (words[words.index("--dtype") + 1], words[words.index("--tp-size") + 1]) == ("auto", "2")
+    assert "HF_HUB_OFFLINE" not in command.environment(config, {})
+    assert command.environment(judge_model(), {})["HF_HUB_OFFLINE"] == "1"
+
+
+def test_arguments_of_a_judge_model_that_the_operator_sets_are_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"rewardJudging\.deployed\.args may not hold --port"):
+        command.judge_arguments(judge_model(args=["--port=1"]))
 
 
 def test_arguments_of_a_cuda_engine_leave_memory_to_sglang() -> None:

@@ -18,8 +18,9 @@ def config(**api: Any) -> JudgeConfig:
             "training": "t",
             "namespace": "n",
             "gateway_url": "http://gateway:30001",
+            "endpoint": "http://judge/v1",
             "reward_judging": {},
-            "api": {"base_url": "http://judge/v1", "api_key_env": "JUDGE_KEY"} | api,
+            "api": {"api_key_env": "JUDGE_KEY"} | api,
             "judge": {"model": "prm"},
         }
     )

@@ -49,12 +49,19 @@ FULL = {
     "storage": {"weights": {"existingClaim": "shared", "accessModes": ["ReadWriteMany"]}},
 }
 
+DEPLOYED = {"model": {"path": "judges/small"}, "device": "cpu", "args": ["--context-length=4096"]}
+JUDGED_HERE = {"api": {}, "rewardJudging": {"deployed": DEPLOYED}, "judge": {"model": "small-judge"}}
 EGRESS = [{"cidr": "203.0.113.0/24", "ports": [443]}, {"cidr": "10.0.0.0/8"}]
 
 
 @pytest.mark.parametrize(
     ("golden", "spec"),
-    [("minimal", {}), ("full", FULL), ("environment", {"environmentHosting": {"enabled": True, "replicas": 2}})],
+    [
+        ("minimal", {}),
+        ("full", FULL),
+        ("environment", {"environmentHosting": {"enabled": True, "replicas": 2}}),
+        ("judge-model", JUDGED_HERE),
+    ],
 )
 def test_plan_equals_the_golden_manifests(golden: str, spec: dict[str, Any]) -> None:
     built = context(training(**spec), secret_hashes={"judge": "c0ffee"})
@@ -94,6 +101,14 @@ def test_engines_and_trainer_meet_only_where_weights_are_broadcast() -> None:
     assert not from_trainer("disk")
 
 
+def test_judge_model_is_reached_by_judges_alone() -> None:
+    built = plan(context(training(**JUDGED_HERE), network=Network(enforced=True)), frozenset()).children
+    policy = next(c for c in built if c["kind"] == "NetworkPolicy" and c["metadata"]["name"] == "demo-judge-model")
+    judges = {"matchLabels": {names.LABEL_TRAINING: "demo", names.LABEL_COMPONENT: "judge"}}
+    port = {"protocol": "TCP", "port": 8000}
+    assert policy["spec"]["ingress"] == [{"from": [{"podSelector": judges}], "ports": [port]}]
+
+
 def test_policies_are_made_only_where_the_installation_wants_them() -> None:
     assert [child for child in plan(context(), frozenset()).children if child["kind"] == "NetworkPolicy"] == []
 
@@ -131,6 +146,24 @@ def test_only_the_edited_component_gets_a_new_revision() -> None:
     after = plan(context(training(rewardJudging={"judgeTimeoutSec": 31})), frozenset())
     changed = [name for name in names.COMPONENTS if before.revision(name) != after.revision(name)]
     assert changed == ["judge"]
+
+
+def test_edit_of_the_judge_model_rolls_nothing_else() -> None:
+    before = plan(context(training(**JUDGED_HERE)), frozenset())
+    edited = {**JUDGED_HERE, "rewardJudging": {"deployed": {**DEPLOYED, "args": ["--context-length=8192"]}}}
+    after = plan(context(training(**edited)), frozenset())
+    assert [name for name in names.WORKLOADS if before.revision(name) != after.revision(name)] == ["judge-model"]
+
+
+def test_judge_model_of_the_hub_gets_its_token_and_no_volume() -> None:
+    model = {"huggingFace": {"repo": "me/judge", "tokenSecretRef": {"name": "hub", "key": "token"}}}
+    built = plan(context(training(api={}, rewardJudging={"deployed": {"model": model}})), frozenset())
+    found = built.workload("judge-model")
+    assert found is not None
+    pod = found["spec"]["template"]["spec"]
+    token = {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}
+    assert token in pod["containers"][0]["env"]
+    assert not any("persistentVolumeClaim" in volume for volume in pod["volumes"])
 
 
 @pytest.mark.parametrize(

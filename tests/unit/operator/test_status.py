@@ -317,6 +317,25 @@ def test_judge_endpoint_that_fails_shows_its_words() -> None:
     )
 
 
+def test_judge_model_served_here_is_a_part_of_judging() -> None:
+    parts = having(names.JUDGE) | {names.JUDGE_MODEL: part(names.JUDGE_MODEL)}
+    status = compute(facts(judge_model_wanted=True, components=parts))
+    assert condition(status, ConditionType.JUDGING_READY) == ("True", "AllPodsReady")
+    assert status.judge_model is not None and status.judge_model.summary == "1/1"
+    parts[names.JUDGE_MODEL] = part(names.JUDGE_MODEL, desired=0)
+    parts[names.JUDGE_MODEL] = replace(parts[names.JUDGE_MODEL], desired=1)
+    status = compute(facts(judge_model_wanted=True, components=parts))
+    assert condition(status, ConditionType.JUDGING_READY) == ("False", "Starting")
+    assert status.message == "judge-model: 0 of 1 pods exist"
+
+
+def test_judge_model_served_here_that_fails_is_named_by_its_section() -> None:
+    judge = JudgeState(ok=False, error="HTTP 500", since=0.0, counts={"requests": 4})
+    parts = having(names.JUDGE) | {names.JUDGE_MODEL: part(names.JUDGE_MODEL)}
+    status = compute(facts(judge_model_wanted=True, components=parts, telemetry=Telemetry(judges=(judge,))))
+    assert (status.message or "").startswith("the judge endpoint (spec.rewardJudging.deployed) fails: HTTP 500")
+
+
 MISSING = "spec.model.path: there is no /weights/base/config.json; put the model there, or correct the path"
 
 
