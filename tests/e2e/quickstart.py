@@ -1,5 +1,6 @@
 """Runs the quickstart as a user would, in a namespace of its own, and reads its last line."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.quickstart.commands import Cluster
+from tests.e2e import removal
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,15 +30,8 @@ def run(*arguments: str, minutes: float, namespace: str, out: Path) -> Run:
     try:
         done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=(minutes + 15) * 60, check=False)
     finally:
-        _remove(namespace)
+        asyncio.run(removal.remove(Cluster.from_environment(), namespace))
     lines = done.stdout.strip().splitlines()
     output = done.stdout + done.stderr
     sys.stdout.write(output)
     return Run(done.returncode, json.loads(lines[-1]), output)
-
-
-def _remove(namespace: str) -> None:
-    """A training left running would take the next test's memory."""
-    cluster = Cluster.from_environment()
-    line = cluster.kubectl_line("delete", "namespace", namespace, "--ignore-not-found", "--wait=true", "--timeout=180s")
-    subprocess.run(line, env=cluster.environment(), capture_output=True, timeout=200, check=False)

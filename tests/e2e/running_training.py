@@ -19,13 +19,13 @@ from typing import Any
 import aiohttp
 
 from examples.quickstart import accounts, bring_up, manifests
-from examples.quickstart.commands import Cluster, StepError
+from examples.quickstart.commands import Cluster
 from examples.quickstart.console import Clock
 from examples.quickstart.forwards import Forward, forwarded
 from examples.quickstart.observation import Observer
 from examples.quickstart.options import Options
 from openclaw_core import kube, names, wire
-from tests.e2e import lease_history
+from tests.e2e import lease_history, removal
 from tests.e2e.consumed_samples import ConsumedSamples
 from tests.e2e.lease_history import LeaseHistory
 
@@ -241,7 +241,7 @@ async def running_training(
 ) -> AsyncIterator[RunningTraining]:
     """Operator, base model, training and users, until its first version is served; everything goes afterwards.
 
-    `changes`: fields of the spec's sections, by section. `trains` False: no first version is waited for.
+    `changes`: fields of the spec's sections, by section; None takes one out. `trains` False: no version is waited for.
     """
     cluster = Cluster.from_environment()
     options = Options("tiny", "normal", None, 0, 0, namespace, None, None, None, build=False, out=Path())
@@ -291,7 +291,7 @@ def _training(changes: Mapping[str, dict[str, Any]]) -> manifests.Manifest:
         "checkpoint": {"everySteps": 1, "keep": 100},
     }
     for section, fields in changes.items():
-        spec[section] = spec.get(section, {}) | fields
+        spec[section] = {key: value for key, value in (spec.get(section, {}) | fields).items() if value is not None}
     return manifest
 
 
@@ -320,7 +320,4 @@ async def removed_afterwards(cluster: Cluster, namespace: str) -> AsyncIterator[
     try:
         yield
     finally:
-        with suppress(StepError):
-            await cluster.run_kubectl(
-                "delete", "namespace", namespace, "--ignore-not-found", "--wait=true", "--timeout=180s", timeout_sec=200
-            )
+        await removal.remove(cluster, namespace)

@@ -1,9 +1,9 @@
 """A judge model served in the cluster: judges ask it, and nobody gives it other orders. Real SGLang; two minutes.
 
-The tiny model judges, and writes nothing that is a score: that its turns are dropped as `unjudged` shows that it was
-asked and answered.
+The tiny model judges, and writes nothing that is a score: judges count its answers as `unparsed`.
 """
 
+import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,10 +13,21 @@ from openclaw_core import kube, names
 from tests.e2e.running_training import RunningTraining, running_training, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
-DEPLOYED = {"model": {"path": "base"}, "device": "cpu"}
+LONGER = {"name": "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "value": "1"}
+DEPLOYED = {
+    "model": {"path": "base"},
+    "device": "cpu",
+    # What judges ask is longer than the 512 tokens the tiny model was made for.
+    "args": ["--context-length=4096"],
+    "podTemplate": {"spec": {"containers": [{"name": names.JUDGE_MODEL, "env": [LONGER]}]}},
+}
+_STATE = f"""
+import urllib.request as u
+print(u.urlopen("http://127.0.0.1:{names.PORT_JUDGE}/state", timeout=10).read().decode())
+"""
 _ORDER = """
-import json, sys, urllib.error, urllib.request as u
-request = u.Request(sys.argv[1], json.dumps({"model_path": "/tmp"}).encode(), {"Content-Type": "application/json"})
+import json, urllib.error, urllib.request as u
+request = u.Request("URL", json.dumps({"model_path": "/tmp"}).encode(), {"Content-Type": "application/json"})
 try:
     print(u.urlopen(request, timeout=10).status)
 except urllib.error.HTTPError as refused:
@@ -33,8 +44,8 @@ async def training() -> AsyncIterator[RunningTraining]:
 
 async def test_judges_ask_the_model_and_get_answers(training: RunningTraining) -> None:
     async def missing() -> str | None:
-        dropped = (await training.stats()).dropped
-        return None if dropped.get("unjudged", 0) >= 3 else f"dropped: {dropped}"
+        state = json.loads(await training._python_in(names.JUDGE, _STATE))
+        return None if state["counts"].get("unparsed", 0) >= 3 and state["ok"] else str(state)
 
     await until("turns that the model judged in words", 120, missing)
     found = await training.condition("JudgingReady")
@@ -45,8 +56,5 @@ async def test_judges_ask_the_model_and_get_answers(training: RunningTraining) -
 
 async def test_model_takes_no_orders(training: RunningTraining) -> None:
     url = f"http://{names.component(training.name, names.JUDGE_MODEL)}:{names.PORT_SGLANG}/update_weights_from_disk"
-    pod = await training.pod(names.JUDGE)
-    said = await training.cluster.run_kubectl(
-        "-n", training.namespace, "exec", pod.name, "--", "python", "-c", _ORDER, url, timeout_sec=60
-    )
+    said = await training._python_in(names.JUDGE, _ORDER.replace("URL", url))
     assert said.split() == ["401"]
