@@ -37,7 +37,7 @@ async def _run() -> None:
         raise SystemExit(f"openclaw_operator: {error}") from error
     stop = tasks.stop_on_signals()
     async with _kube() as kube:
-        await service.run(kube, options, stop)
+        await service.run(kube, _kube, options, stop)
 
 
 def _kube() -> Kube:

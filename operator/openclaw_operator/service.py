@@ -1,6 +1,6 @@
 """The operator's process: election, then watching, working and looking, all at once.
 
-    leader ──leads──▶ kopf watches ──▶ index ──keys──▶ work queue ──▶ N workers ──▶ reconcile ──▶ weight-sync loops
+    election ──leads─▶ kopf watches ──▶ index ──keys──▶ work queue ──▶ N workers ──▶ reconcile ──▶ weight-sync loops
                                                           ▲  ▲
                            periodic (Secrets, telemetry, resync)        watchdog ──silent watch──▶ the process ends
 
@@ -10,7 +10,7 @@ Every loop that ends takes the process down. A standby serves /healthz and /read
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,9 +21,9 @@ from openclaw_core import names, tasks
 from openclaw_core.kube import Kube, KubeError
 from openclaw_operator import handlers, kinds
 from openclaw_operator.builders.network import Network
+from openclaw_operator.election import Candidacy, Election
 from openclaw_operator.facts import previous_status
 from openclaw_operator.images import Images
-from openclaw_operator.leader import Leader
 from openclaw_operator.metrics import Metrics
 from openclaw_operator.periodic import Change, Periodic
 from openclaw_operator.queue import WorkQueue
@@ -56,22 +56,23 @@ class Options:
     network: Network = field(default_factory=Network)
 
 
-async def run(kube: Kube, options: Options, stop: asyncio.Event) -> None:
-    """Until `stop`, or until something fails."""
-    metrics, leader = Metrics(), Leader(kube, options.lease_namespace, options.lease_name, options.identity)
+async def run(kube: Kube, connect: Callable[[], Kube], options: Options, stop: asyncio.Event) -> None:
+    """Until `stop`, or until something fails. `connect` makes another client, for the election's thread."""
+    candidacy = Candidacy(options.lease_namespace, options.lease_name, options.identity)
+    metrics, election = Metrics(), Election(candidacy, connect)
     work = _Work(kube, options, metrics, stop)
     runner = web.AppRunner(build_app(metrics, collect=work.collect, unhealthy=work.fault), access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "0.0.0.0", options.port).start()
     try:
-        await tasks.run_all({"leader": leader.run(), "work": _lead(leader, work)}, stop=stop)
+        await tasks.run_all({"election": election.run(), "work": _lead(election, work)}, stop=stop)
     finally:
-        await leader.release()
+        await election.release(kube)
         await runner.cleanup()
 
 
-async def _lead(leader: Leader, work: "_Work") -> None:
-    await leader.leading.wait()
+async def _lead(election: Election, work: "_Work") -> None:
+    await election.leading.wait()
     await work.run()
 
 
