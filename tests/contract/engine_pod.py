@@ -105,6 +105,10 @@ class EnginePod:
     def execute(self, *words: str, timeout: float = 120.0) -> str:
         return kubectl("exec", "-n", self.space, self.name, "-c", "engine", "--", *words, timeout=timeout)
 
+    def log(self) -> str:
+        """What the engine's container has said since its last start."""
+        return kubectl("logs", self.name, "-n", self.space, "-c", "engine")
+
     def wait_restarted(self) -> None:
         """Return when the engine container has been started a second time and is ready again."""
         deadline = time.monotonic() + READY_SEC

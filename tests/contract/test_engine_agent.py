@@ -150,6 +150,12 @@ async def test_admin_key_is_on_no_command_line_and_in_no_answer(client: Client, 
     assert "SGLANG_USE_CPU_ENGINE" in environments and engine_pod.AGENT_TOKEN not in environments
 
 
+async def test_static_objects_are_left_out_of_garbage_collections(pod: EnginePod) -> None:
+    said = pod.log()
+    assert "The server is fired up" in said
+    assert "freeze_gc failed" not in said and "not frozen" not in said, "SGLang's order to itself was refused"
+
+
 async def test_command_lines_parse_with_sglangs_own_parser(pod: EnginePod) -> None:
     check = "\n".join(
         (

@@ -10,7 +10,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -237,11 +237,12 @@ async def until(
 
 @asynccontextmanager
 async def running_training(
-    namespace: str, *, trains: bool = True, **changes: dict[str, Any]
+    namespace: str, *, also: Sequence[manifests.Manifest] = (), trains: bool = True, **changes: dict[str, Any]
 ) -> AsyncIterator[RunningTraining]:
     """Operator, base model, training and users, until its first version is served; everything goes afterwards.
 
     `changes`: fields of the spec's sections, by section; None takes one out. `trains` False: no version is waited for.
+    `also`: objects that come with the training.
     """
     cluster = Cluster.from_environment()
     options = Options("tiny", "normal", None, 0, 0, namespace, None, None, None, build=False, out=Path())
@@ -252,7 +253,7 @@ async def running_training(
         await steps.operator_and_namespace()
         manifest = _training(changes)
         name, history = str(manifest["metadata"]["name"]), LeaseHistory()
-        await cluster.apply([manifest], namespace)
+        await cluster.apply([*also, manifest], namespace)
         client = kube.Kube.from_kubeconfig(cluster.parsed_kubeconfig(), cluster.context)
         objects = await stack.enter_async_context(client)
         stack.push_async_callback(

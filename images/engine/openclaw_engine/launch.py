@@ -5,11 +5,16 @@ The sync agent writes the key to this process's standard input. SGLang's own `--
 SGLang's, put in front of the same routes, does not.
 """
 
+import logging
 import os
 import sys
+import urllib.request
 from typing import TextIO
 
 from openclaw_engine.sglang import ADAPTERS_ROUTE
+
+logger = logging.getLogger(__name__)
+_FREEZE_SEC = 10.0
 
 
 def read_key(stream: TextIO) -> str:
@@ -26,6 +31,24 @@ def guard(key: str) -> None:
     from sglang.srt.utils.auth import add_api_key_middleware
 
     add_api_key_middleware(app, api_key=None, admin_api_key=key)
+
+
+def freeze(url: str, key: str) -> None:
+    """Have SGLang leave what lives for ever out of its garbage collections. A failure is logged, as SGLang does it."""
+    headers = {"Authorization": f"Bearer {key}"}
+    try:
+        urllib.request.urlopen(
+            urllib.request.Request(f"{url}/freeze_gc", headers=headers, method="POST"), timeout=_FREEZE_SEC
+        ).close()
+    except OSError as error:
+        logger.warning("SGLang's garbage collector is not frozen: %s", error)
+
+
+def freeze_after_warmup(key: str) -> None:
+    """SGLang asks itself to freeze once it is warm, and knows of no key of ours: it would be refused."""
+    from sglang.srt.entrypoints import http_server
+
+    http_server._freeze_gc_after_server_warmup = lambda server_args: freeze(server_args.url(), key)
 
 
 def show_adapters() -> None:
@@ -54,6 +77,7 @@ def main(arguments: list[str]) -> None:
     load_plugins()
     server_args = prepare_server_args(arguments)
     guard(key)
+    freeze_after_warmup(key)
     if "--enable-lora" in arguments:
         show_adapters()
     try:
