@@ -159,7 +159,11 @@ def test_up_that_was_killed_is_finished_by_the_next_one(before: host_state.HostS
 
 
 def duplicates() -> list[str]:
-    lines = [argv for argv in host_state.command_lines().values() if host_state.of_a_node(argv)]
+    """Programs that run twice. A child between its fork and its exec looks like one, but is gone at the second look."""
+    before = host_state.command_lines()
+    time.sleep(1.0)
+    lasting = [argv for pid, argv in host_state.command_lines().items() if before.get(pid) == argv]
+    lines = [argv for argv in lasting if host_state.of_a_node(argv)]
     names = [Path(argv.split(" ")[0]).name for argv in lines]
     single = host_state.PROGRAMS - {"containerd-shim-runc-v2"}
     return sorted(name for name in single if names.count(name) > 1)
