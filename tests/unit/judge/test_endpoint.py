@@ -37,7 +37,7 @@ async def endpoint(handler: Handler, **changes: Any) -> AsyncIterator[tuple[Endp
         "model": "prm",
         "temperature": 0.5,
         "max_tokens": 64,
-        "timeout_sec": 0.3,
+        "timeout_sec": 5,
         "concurrency": 4,
     }
     async with aiohttp.ClientSession() as session:
@@ -70,10 +70,10 @@ async def test_ask_gives_up_on_a_hung_endpoint_after_one_timeout() -> None:
         await asyncio.sleep(3)
         return answer("late")
 
-    async with endpoint(handler) as (client, state):
+    async with endpoint(handler, timeout_sec=1) as (client, state):
         text, seconds = await ask(client)
     assert text is None
-    assert 0.25 < seconds < 0.6
+    assert 0.9 < seconds < 1.9
     assert state.snapshot().counts["timeouts"] == 1
 
 
@@ -99,7 +99,7 @@ async def test_ask_does_not_wait_for_a_retry_after_beyond_the_deadline() -> None
     async with endpoint(handler) as (client, _):
         text, seconds = await ask(client)
     assert text is None
-    assert seconds < 0.3
+    assert seconds < 5
 
 
 async def test_ask_with_a_refused_key_reports_the_endpoints_words_without_the_key_and_does_not_retry() -> None:
