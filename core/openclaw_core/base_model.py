@@ -22,6 +22,11 @@ class ModelMissingError(RuntimeError):
     """The base model did not appear on the volume."""
 
 
+def missing(file: Path, field: str) -> str:
+    """One sentence for the admin who named the model in `field`."""
+    return f"{field}: there is no {file}; put the model there, or correct the path"
+
+
 async def appears(directory: Path, tell: Callable[[str | None], None], *, wait_sec: float = MODEL_WAIT_SEC) -> None:
     """Return once `directory` has a config.json; ModelMissingError when it has none after `wait_sec`.
 
@@ -32,7 +37,7 @@ async def appears(directory: Path, tell: Callable[[str | None], None], *, wait_s
         if waited >= wait_sec:
             raise ModelMissingError(f"no model: {file} did not appear within {wait_sec:.0f} s")
         if waited >= TELL_AFTER_SEC:
-            tell(f"spec.model.path: there is no {file}; put the model there, or correct the path")
+            tell(missing(file, "spec.model.path"))
         log.info("waiting for the base model", extra={"missing": str(file)})
         await asyncio.sleep(_POLL_SEC)
         waited += _POLL_SEC

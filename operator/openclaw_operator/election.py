@@ -14,7 +14,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from openclaw_core.kube import Kube
 from openclaw_operator.leader import Leader
@@ -24,27 +23,17 @@ LAST_WORDS_SEC = 4.0
 """Longest that a process which lost the lead may take to end by itself."""
 
 
-def _exit() -> None:
-    os._exit(1)
-
-
-@dataclass(frozen=True)
-class Candidacy:
-    """For which Lease, and as whom."""
-
-    namespace: str
-    lease: str
-    identity: str
-
-    def leader(self, kube: Kube) -> Leader:
-        return Leader(kube, self.namespace, self.lease, self.identity)
-
-
 class Election:
-    """One contender. `connect` makes the thread's own client; `end` ends the process."""
+    """One contender: `stand` makes it for a client, `connect` the thread's own client; `end` ends the process with a
+    status."""
 
-    def __init__(self, candidacy: Candidacy, connect: Callable[[], Kube], end: Callable[[], None] = _exit) -> None:
-        self._candidacy, self._connect, self._end = candidacy, connect, end
+    def __init__(
+        self,
+        stand: Callable[[Kube], Leader],
+        connect: Callable[[], Kube],
+        end: Callable[[int], object] = os._exit,
+    ) -> None:
+        self._stand, self._connect, self._end = stand, connect, end
         self.leading = asyncio.Event()
         self._main = asyncio.get_running_loop()
         self._lost: asyncio.Future[None] = self._main.create_future()
@@ -67,9 +56,7 @@ class Election:
     async def release(self, kube: Kube) -> None:
         """Give the Lease up on a clean stop, after all work has ended."""
         if self.leading.is_set():
-            leader = self._candidacy.leader(kube)
-            leader.leading.set()
-            await leader.release()
+            await self._stand(kube).release()
 
     # ------------------------------------------------------------ in the thread
 
@@ -82,11 +69,11 @@ class Election:
             _ask(self._main, self._fail, error)
             if not self._over.wait(LAST_WORDS_SEC):
                 log.critical("the lead is lost and the process hangs: it is ended", extra={"error": str(error)})
-                self._end()
+                self._end(1)
 
     async def _until_over(self) -> None:
         async with self._connect() as kube:
-            leader = self._candidacy.leader(kube)
+            leader = self._stand(kube)
             renewing = asyncio.create_task(leader.run())
             loop = asyncio.get_running_loop()
             self._withdraw = lambda: _ask(loop, renewing.cancel)

@@ -64,9 +64,7 @@ class Leader:
             await asyncio.sleep(RETRY_SEC)
 
     async def release(self) -> None:
-        """Give the Lease up on a clean stop, so that the next leader need not wait."""
-        if not self.leading.is_set():
-            return
+        """Give the Lease up on a clean stop, if it is ours, so that the next leader need not wait."""
         try:
             lease = await self._kube.get(self._path())
             if lease["spec"].get("holderIdentity") == self._identity:

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -21,9 +22,10 @@ from openclaw_core import names, tasks
 from openclaw_core.kube import Kube, KubeError
 from openclaw_operator import handlers, kinds
 from openclaw_operator.builders.network import Network
-from openclaw_operator.election import Candidacy, Election
+from openclaw_operator.election import Election
 from openclaw_operator.facts import previous_status
 from openclaw_operator.images import Images
+from openclaw_operator.leader import Leader
 from openclaw_operator.metrics import Metrics
 from openclaw_operator.periodic import Change, Periodic
 from openclaw_operator.queue import WorkQueue
@@ -58,8 +60,8 @@ class Options:
 
 async def run(kube: Kube, connect: Callable[[], Kube], options: Options, stop: asyncio.Event) -> None:
     """Until `stop`, or until something fails. `connect` makes another client, for the election's thread."""
-    candidacy = Candidacy(options.lease_namespace, options.lease_name, options.identity)
-    metrics, election = Metrics(), Election(candidacy, connect)
+    stand = partial(Leader, namespace=options.lease_namespace, name=options.lease_name, identity=options.identity)
+    metrics, election = Metrics(), Election(stand, connect)
     work = _Work(kube, options, metrics, stop)
     runner = web.AppRunner(build_app(metrics, collect=work.collect, unhealthy=work.fault), access_log=None)
     await runner.setup()

@@ -115,7 +115,10 @@ class RunningTraining:
         return frozenset(json.loads(await self._python_in(names.GATEWAY, _READ_TRAINED)))
 
     async def _python_in(self, component: str, script: str) -> str:
-        pod = await self.pod(component)
+        return await self.python_at(await self.pod(component), script)
+
+    async def python_at(self, pod: Pod, script: str) -> str:
+        """What `script` prints in this pod."""
         return await self.cluster.run_kubectl(
             "-n", self.namespace, "exec", pod.name, "--", "python3", "-c", script, timeout_sec=60
         )

@@ -42,10 +42,7 @@ async def training() -> AsyncIterator[RunningTraining]:
 
 async def _adapters(training: RunningTraining) -> dict[str, int]:
     """What SGLang holds, and how many requests use each."""
-    pod = await training.pod(names.ENGINE)
-    text = await training.cluster.run_kubectl(
-        "-n", training.namespace, "exec", pod.name, "--", "python3", "-c", _READ_ADAPTERS, timeout_sec=60
-    )
+    text = await training._python_in(names.ENGINE, _READ_ADAPTERS)
     found: dict[str, int] = json.loads(text.splitlines()[-1])
     return found
 

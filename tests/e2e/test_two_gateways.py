@@ -38,10 +38,7 @@ async def training() -> AsyncIterator[RunningTraining]:
 
 
 async def _answers(training: RunningTraining, pod: Pod) -> float:
-    text = await training.cluster.run_kubectl(
-        "-n", training.namespace, "exec", pod.name, "--", "python", "-c", _ANSWERS, timeout_sec=60
-    )
-    return float(text)
+    return float(await training.python_at(pod, _ANSWERS))
 
 
 async def test_both_answer_and_one_may_die(training: RunningTraining) -> None:

@@ -14,11 +14,11 @@ from pydantic import ValidationError
 
 from openclaw_core import names
 from openclaw_core.config.base import Resources, Section
-from openclaw_core.config.model import Model
+from openclaw_core.config.model import Model, ModelSource
 from openclaw_core.config.policy_serving import Gateway, PolicyServing
 from openclaw_core.config.policy_training import Lora, PolicyTraining
 from openclaw_core.config.queue_and_storage import Logging, Queue
-from openclaw_core.config.reward_judging import Api, Judge, JudgeModel, RewardJudging
+from openclaw_core.config.reward_judging import Api, Judge, RewardJudging
 from openclaw_core.config.spec import TrainingSpec
 
 _NOT_OURS: dict[str, Resources | dict[str, str]] = {"resources": Resources(), "pod_template": {}}
@@ -105,7 +105,7 @@ class JudgeConfig(ComponentConfig):
 class JudgeModelConfig(ComponentConfig):
     """SGLang that serves the judge model."""
 
-    model: JudgeModel
+    model: ModelSource
     served_name: str
     device: str
     tensor_parallel_size: int

@@ -15,16 +15,25 @@ class HuggingFace(Section):
     )
 
 
-class Model(Section):
-    """Exactly one of `path` and `huggingFace`. The identity cannot change once the training exists."""
+class ModelSource(Section):
+    """Where a model comes from: exactly one of `path` and `huggingFace`."""
 
     path: str | None = Field(
         default=None,
         min_length=1,
         max_length=512,
-        description="Directory of the base model: absolute inside the image, or relative to the weights volume.",
+        description="Directory of the model: absolute inside the image, or relative to the weights volume.",
     )
-    hugging_face: HuggingFace | None = Field(default=None, description="Base model on the Hugging Face hub.")
+    hugging_face: HuggingFace | None = Field(default=None, description="Model on the Hugging Face hub.")
+
+    @property
+    def is_one(self) -> bool:
+        return (self.path is None) != (self.hugging_face is None)
+
+
+class Model(ModelSource):
+    """The base model. Its identity cannot change once the training exists."""
+
     served_name: str = Field(
         default="policy",
         min_length=1,

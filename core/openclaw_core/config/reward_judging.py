@@ -5,25 +5,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from openclaw_core.config.base import OpenObject, Resources, SecretKeyRef, Section
-from openclaw_core.config.model import HuggingFace
-
-
-class JudgeModel(Section):
-    """Exactly one of `path` and `huggingFace`."""
-
-    path: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=512,
-        description="Directory of the model: absolute inside the image, or relative to the weights volume.",
-    )
-    hugging_face: HuggingFace | None = Field(default=None, description="Model on the Hugging Face hub.")
+from openclaw_core.config.model import ModelSource
 
 
 class Deployed(Section):
     """The judge model, served in the cluster by SGLang pods of this training. Rolls nothing but itself."""
 
-    model: JudgeModel = Field(description="Which model judges. Judges ask for it as spec.judge.model.")
+    model: ModelSource = Field(description="Which model judges. Judges ask for it as spec.judge.model.")
     device: Literal["cuda", "cpu"] = Field(default="cuda", description="Device it runs on.")
     replicas: int = Field(default=1, ge=0, le=16, description="Pods. 0: nobody answers the judges.")
     tensor_parallel_size: int = Field(default=1, ge=1, le=64, description="GPUs per pod.")

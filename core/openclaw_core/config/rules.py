@@ -5,7 +5,7 @@ changed alone; a test holds every rule against both.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:  # spec imports this module
     from openclaw_core.config.spec import TrainingSpec
@@ -43,24 +43,45 @@ def _gpus(section: str) -> str:
     return f"int({section}.resources.limits['{GPU}'])"
 
 
-def _limit_of(limits: dict[str, int | str]) -> int | None:
-    return int(limits[GPU]) if GPU in limits else None
-
-
 def _values(sentence: str, *values: str) -> str:
     """CEL that formats `sentence` with `values`."""
     return f"'{sentence}'.format([{', '.join(values)}])"
 
 
-def _enough_gpus(limits: dict[str, int | str], needed: int) -> bool:
-    have = _limit_of(limits)
-    return have is None or have >= needed
-
-
-_TP, _PROCS = "self.policyServing.tensorParallelSize", "self.policyTraining.procsPerNode"
 _SERVING, _TRAINING = "self.policyServing", "self.policyTraining"
 _TARGETS = f"{_TRAINING}.lora.targets"
 _DEPLOYED = "self.rewardJudging.deployed"
+
+
+def _enough_gpus(
+    path: str,
+    count: str,
+    why: str,
+    section: "Callable[[TrainingSpec], Any]",
+    needed: Callable[[Any], int],
+    *,
+    optional: bool = False,
+) -> Rule:
+    """A pod on `cuda` whose GPUs are limited has as many as its section's `count` says. `optional`: may be absent."""
+    cel = f"self.{path}"
+    absent = f"!has({cel}) || " if optional else ""
+
+    def holds(spec: "TrainingSpec") -> bool:
+        found = section(spec)
+        if found is None or found.device != "cuda" or GPU not in found.resources.limits:
+            return True
+        return int(found.resources.limits[GPU]) >= needed(found)
+
+    return Rule(
+        CelRule(
+            f"{absent}{cel}.device != 'cuda' || !{_limit(cel)} || {_gpus(cel)} >= {cel}.{count}",
+            f"spec.{path}.resources.limits['{GPU}'] must be at least {count}",
+            _values(
+                f'spec.{path}.resources.limits["{GPU}"] is %d but {count} is %d: {why}', _gpus(cel), f"{cel}.{count}"
+            ),
+        ),
+        holds,
+    )
 
 
 def _joinable(targets: Sequence[str]) -> bool:
@@ -83,7 +104,7 @@ RULES: tuple[Rule, ...] = (
             )
             + " : 'spec.model: set exactly one of path and huggingFace; neither is set: add one'",
         ),
-        lambda spec: (spec.model.path is None) != (spec.model.hugging_face is None),
+        lambda spec: spec.model.is_one,
     ),
     Rule(
         CelRule(
@@ -184,31 +205,15 @@ RULES: tuple[Rule, ...] = (
             f"!has({_DEPLOYED}) || has({_DEPLOYED}.model.path) != has({_DEPLOYED}.model.huggingFace)",
             "spec.rewardJudging.deployed.model: set exactly one of path and huggingFace",
         ),
-        lambda spec: (
-            spec.reward_judging.deployed is None
-            or (spec.reward_judging.deployed.model.path is None)
-            != (spec.reward_judging.deployed.model.hugging_face is None)
-        ),
+        lambda spec: spec.reward_judging.deployed is None or spec.reward_judging.deployed.model.is_one,
     ),
-    Rule(
-        CelRule(
-            f"!has({_DEPLOYED}) || {_DEPLOYED}.device != 'cuda' || !{_limit(_DEPLOYED)} || "
-            f"{_gpus(_DEPLOYED)} >= {_DEPLOYED}.tensorParallelSize",
-            f"spec.rewardJudging.deployed.resources.limits['{GPU}'] must be at least tensorParallelSize",
-            _values(
-                f'spec.rewardJudging.deployed.resources.limits["{GPU}"] is %d but tensorParallelSize is %d: '
-                "a pod needs one GPU for each",
-                _gpus(_DEPLOYED),
-                f"{_DEPLOYED}.tensorParallelSize",
-            ),
-        ),
-        lambda spec: (
-            spec.reward_judging.deployed is None
-            or spec.reward_judging.deployed.device != "cuda"
-            or _enough_gpus(
-                spec.reward_judging.deployed.resources.limits, spec.reward_judging.deployed.tensor_parallel_size
-            )
-        ),
+    _enough_gpus(
+        "rewardJudging.deployed",
+        "tensorParallelSize",
+        "a pod needs one GPU for each",
+        lambda spec: spec.reward_judging.deployed,
+        lambda deployed: deployed.tensor_parallel_size,
+        optional=True,
     ),
     Rule(
         CelRule(
@@ -221,37 +226,19 @@ RULES: tuple[Rule, ...] = (
             or GPU in spec.policy_training.resources.limits
         ),
     ),
-    Rule(
-        CelRule(
-            f"{_SERVING}.device != 'cuda' || !{_limit(_SERVING)} || {_gpus(_SERVING)} >= {_TP}",
-            f"spec.policyServing.resources.limits['{GPU}'] must be at least tensorParallelSize",
-            _values(
-                f'spec.policyServing.resources.limits["{GPU}"] is %d but tensorParallelSize is %d: '
-                "an engine needs one GPU for each",
-                _gpus(_SERVING),
-                _TP,
-            ),
-        ),
-        lambda spec: (
-            spec.policy_serving.device != "cuda"
-            or _enough_gpus(spec.policy_serving.resources.limits, spec.policy_serving.tensor_parallel_size)
-        ),
+    _enough_gpus(
+        "policyServing",
+        "tensorParallelSize",
+        "an engine needs one GPU for each",
+        lambda spec: spec.policy_serving,
+        lambda serving: serving.tensor_parallel_size,
     ),
-    Rule(
-        CelRule(
-            f"{_TRAINING}.device != 'cuda' || !{_limit(_TRAINING)} || {_gpus(_TRAINING)} >= {_PROCS}",
-            f"spec.policyTraining.resources.limits['{GPU}'] must be at least procsPerNode",
-            _values(
-                f'spec.policyTraining.resources.limits["{GPU}"] is %d but procsPerNode is %d: '
-                "a trainer pod needs one GPU for each process",
-                _gpus(_TRAINING),
-                _PROCS,
-            ),
-        ),
-        lambda spec: (
-            spec.policy_training.device != "cuda"
-            or _enough_gpus(spec.policy_training.resources.limits, spec.policy_training.procs_per_node)
-        ),
+    _enough_gpus(
+        "policyTraining",
+        "procsPerNode",
+        "a trainer pod needs one GPU for each process",
+        lambda spec: spec.policy_training,
+        lambda learning: learning.procs_per_node,
     ),
     Rule(
         CelRule(

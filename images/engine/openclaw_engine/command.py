@@ -10,7 +10,7 @@ from pathlib import Path
 
 from openclaw_core import names
 from openclaw_core.config.components import ConfigError, EngineConfig, JudgeModelConfig
-from openclaw_core.config.model import HuggingFace, Model
+from openclaw_core.config.model import Model, ModelSource
 from openclaw_core.config.policy_training import Lora
 
 SERVED_NAME = "policy"
@@ -73,16 +73,17 @@ class Weights:
 
 def base_weights(model: Model, version: str, weights_dir: str = names.WEIGHTS_DIR) -> Weights:
     """The model before anything was published: on the volume, in the image, or on the hub."""
-    location, revision = _location(model.path, model.hugging_face, weights_dir)
+    location, revision = _location(model, weights_dir)
     return Weights(location, version, revision)
 
 
-def _location(path: str | None, hugging_face: HuggingFace | None, weights_dir: str) -> tuple[str, str | None]:
-    if hugging_face is not None:
-        return hugging_face.repo, hugging_face.revision
-    if path is None:
+def _location(model: ModelSource, weights_dir: str) -> tuple[str, str | None]:
+    """Directory, or repository and revision."""
+    if model.hugging_face is not None:
+        return model.hugging_face.repo, model.hugging_face.revision
+    if model.path is None:
         raise ConfigError("model: set exactly one of path and huggingFace")
-    return str(Path(weights_dir) / path), None
+    return str(Path(weights_dir) / model.path), None
 
 
 def arguments(config: EngineConfig, weights: Weights, port: int = names.PORT_SGLANG) -> list[str]:
@@ -109,7 +110,7 @@ def arguments(config: EngineConfig, weights: Weights, port: int = names.PORT_SGL
 def judge_arguments(config: JudgeModelConfig, weights_dir: str = names.WEIGHTS_DIR) -> list[str]:
     """Arguments of the SGLang that serves a judge model, as above."""
     _refuse_ours(config.args, "rewardJudging.deployed.args")
-    location, revision = _location(config.model.path, config.model.hugging_face, weights_dir)
+    location, revision = _location(config.model, weights_dir)
     cpu = config.device == "cpu"
     return [
         *("--model-path", location, *(("--revision", revision) if revision else ())),

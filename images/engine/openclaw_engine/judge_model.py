@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from openclaw_core import logs, names, placeholders
+from openclaw_core import base_model, logs, names, placeholders
 from openclaw_core.base_model import ModelMissingError
 from openclaw_core.config.components import ConfigError, JudgeModelConfig
 from openclaw_engine import command
@@ -30,9 +30,7 @@ def until_there(location: str, wait_sec: float = MODEL_WAIT_SEC) -> None:
     file, deadline = Path(location) / "config.json", time.monotonic() + wait_sec
     while location.startswith("/") and not file.exists():
         if time.monotonic() >= deadline:
-            raise ModelMissingError(
-                f"spec.rewardJudging.deployed.model.path: there is no {file}; put the model there, or correct the path"
-            )
+            raise ModelMissingError(base_model.missing(file, "spec.rewardJudging.deployed.model.path"))
         time.sleep(_POLL_SEC)
 
 

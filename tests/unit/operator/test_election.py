@@ -4,18 +4,23 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
+from openclaw_core.kube import Kube
 from openclaw_operator import election as module
 from openclaw_operator import leader
-from openclaw_operator.election import Candidacy, Election
-from openclaw_operator.leader import LeadershipLostError
+from openclaw_operator.election import Election
+from openclaw_operator.leader import Leader, LeadershipLostError
 from tests.unit.operator.memory_kube import MemoryKube
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/ops/leases/openclaw-operator"
-CANDIDACY = Candidacy("ops", "openclaw-operator", "me")
+
+
+def contender(identity: str) -> Callable[[Kube], Leader]:
+    return partial(Leader, namespace="ops", name="openclaw-operator", identity=identity)
 
 
 class Connected(MemoryKube):
@@ -49,7 +54,7 @@ async def running(found: Election):  # type: ignore[no-untyped-def]
 
 async def test_lead_is_kept_while_the_main_loop_is_busy() -> None:
     kube = Connected()
-    found = Election(CANDIDACY, lambda: kube)
+    found = Election(contender("me"), lambda: kube)
     async with running(found) as task:
         await asyncio.wait_for(found.leading.wait(), 5)
         before = kube.objects[PATH]["metadata"]["resourceVersion"]
@@ -62,7 +67,7 @@ async def test_lead_is_kept_while_the_main_loop_is_busy() -> None:
 
 async def test_loss_of_the_lead_ends_the_election_and_spares_who_ends_by_himself() -> None:
     kube, ended = Connected(), threading.Event()
-    found = Election(CANDIDACY, lambda: kube, ended.set)
+    found = Election(contender("me"), lambda: kube, lambda _: ended.set())
     async with running(found) as task:
         await asyncio.wait_for(found.leading.wait(), 5)
         kube.objects[PATH]["spec"] |= {"holderIdentity": "another", "renewTime": "2026-01-01T00:00:00.000000Z"}
@@ -73,7 +78,7 @@ async def test_loss_of_the_lead_ends_the_election_and_spares_who_ends_by_himself
 
 async def test_loss_of_the_lead_ends_a_process_whose_loop_hangs() -> None:
     kube, ended = Connected(), threading.Event()
-    found = Election(CANDIDACY, lambda: kube, ended.set)
+    found = Election(contender("me"), lambda: kube, lambda _: ended.set())
     async with running(found):
         await asyncio.wait_for(found.leading.wait(), 5)
         kube.objects[PATH]["spec"] |= {"holderIdentity": "another", "renewTime": "2026-01-01T00:00:00.000000Z"}
@@ -82,9 +87,9 @@ async def test_loss_of_the_lead_ends_a_process_whose_loop_hangs() -> None:
 
 async def test_standby_that_is_stopped_leaves_the_lease_alone() -> None:
     kube = Connected()
-    holder = Candidacy("ops", "openclaw-operator", "another").leader(kube)
+    holder = contender("another")(kube)
     await holder._attempt()
-    found = Election(CANDIDACY, lambda: kube)
+    found = Election(contender("me"), lambda: kube)
     async with running(found):
         await asyncio.sleep(0.2)
         assert not found.leading.is_set()
