@@ -85,11 +85,11 @@ class Sampler:
 
 def rollout(sampler: Sampler, task: PreferenceTask, batch: int, rng: random.Random, swapped: bool) -> list[Sample]:
     """One batch of turns, scored as the judge endpoint would from the users' reactions."""
-    prompts = [task.prompt(rng.choice(task.training)) for _ in range(batch)]
-    made = sampler.answer(prompts, task.max_tokens, task.temperature)
+    questions = [rng.choice(task.training) for _ in range(batch)]
+    made = sampler.answer([task.prompt(question) for question in questions], task.max_tokens, task.temperature)
     return [
-        sample.model_copy(update={"score": judge_reaction(reaction(task.prefers(text), rng, swapped=swapped))})
-        for text, sample in made
+        sample.model_copy(update={"score": judge_reaction(reaction(task.prefers(asked, text), rng, swapped=swapped))})
+        for asked, (text, sample) in zip(questions, made, strict=True)
     ]
 
 
@@ -102,7 +102,7 @@ def evaluate(sampler: Sampler, task: PreferenceTask) -> dict[str, Any]:
     greedy = [text for text, _ in sampler.answer([task.prompt(q) for q in task.quality], task.max_tokens, 0.0)]
     correct = [task.is_correct(question, text) for question, text in zip(task.quality, greedy, strict=True)]
     return {
-        "rate": sum(map(task.prefers, held_out)) / len(held_out),
+        "rate": sum(map(task.prefers, task.held_out, held_out)) / len(held_out),
         "quality": sum(correct) / len(correct),
         "words": sum(len(text.split()) for text in held_out) / len(held_out),
         "answers": held_out[:4] + greedy[:4],

@@ -6,6 +6,7 @@ demo's count of answers and refusals.
 
 import asyncio
 from dataclasses import dataclass
+from itertools import starmap
 
 from openclaw_environment.chat import Chat, GaveUpError
 from openclaw_environment.tasks.preference import PreferenceTask
@@ -33,8 +34,8 @@ class Examiner:
     async def held_out(self) -> Evaluation:
         questions = self._task.held_out
         answers = await asyncio.gather(*(self.ask(question, self._task.temperature) for question in questions))
-        liked = sum(self._task.prefers(answer) for answer in answers)
-        return Evaluation(tuple(zip(questions, answers, strict=True)), liked / len(questions))
+        asked = tuple(zip(questions, answers, strict=True))
+        return Evaluation(asked, sum(starmap(self._task.prefers, asked)) / len(asked))
 
     async def quality(self) -> float:
         """Share of the quality questions answered correctly, greedily."""

@@ -41,10 +41,27 @@ class Plan:
         """Hash of the Secrets the component's pods should carry."""
         return self._note(component, names.ANNOTATION_SECRETS)
 
+    def outline(self) -> "Plan":
+        """What a status is computed from: of the workloads their identity, replicas and pods' annotations."""
+        workloads = (child for child in self.children if child["kind"] in kinds.WORKLOADS)
+        return Plan(tuple(map(_outline, workloads)), self.blocked)
+
     def _note(self, component: str, annotation: str) -> str | None:
         found = self.workload(component)
         note: str | None = _pod_template(found)["metadata"]["annotations"].get(annotation) if found else None
         return note
+
+
+def _outline(workload: Object) -> Object:
+    metadata, template = workload["metadata"], _pod_template(workload)
+    spec: Object = {"template": {"metadata": {"annotations": template["metadata"]["annotations"]}}}
+    if "replicas" in workload["spec"]:
+        spec["replicas"] = workload["spec"]["replicas"]
+    return {
+        "kind": workload["kind"],
+        "metadata": {"name": metadata["name"], "labels": metadata["labels"]},
+        "spec": spec,
+    }
 
 
 def _pod_template(workload: Object) -> Object:

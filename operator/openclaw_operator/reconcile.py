@@ -38,6 +38,7 @@ from openclaw_operator.weightsync.edge import SyncLoop, Tokens
 
 log = logging.getLogger(__name__)
 Object = dict[str, Any]
+PLANS_KEPT = 128
 
 
 @dataclass
@@ -49,7 +50,8 @@ class State:
     memory: Memory = field(default_factory=Memory)
     training: Training | None = None
     seen: Observation | None = None
-    plan: Plan | None = None
+    outline: Plan | None = None
+    """Of the plan that was applied last, what a report needs: the whole of it is most of what a training takes."""
     faults: list[Fault] = field(default_factory=list)
     resolution: Resolution | None = None
     resolved_needs: tuple[object, ...] = ()
@@ -63,7 +65,7 @@ class State:
     said: tuple[object, ...] | None = None
     """What `training` was parsed from."""
     last: tuple[Context, frozenset[str], Plan] | None = None
-    """What was planned last, and from what: the plan is a function of it, and half of a pass."""
+    """What was planned last, and from what, unless forgotten: the plan is a function of it, and half of a pass."""
 
     def blocked(self) -> bool:
         return bool(self.claim_problems) or bool(self.resolution and self.resolution.problems)
@@ -79,6 +81,10 @@ class State:
         if self.last is None or self.last[:2] != (context, blocked):
             self.last = (context, blocked, plan(context, blocked))
         return self.last[2]
+
+    def forget_plan(self) -> None:
+        self.last = None
+        self.memory.hashed.clear()
 
 
 class Reconciler:
@@ -110,6 +116,8 @@ class Reconciler:
         self._passed: set[Key] = set()
         """Trainings of which nothing changed since their last whole pass."""
         self._applying: set[Key] = set()
+        self._recent: dict[Key, State] = {}
+        """Trainings whose plan is kept; the one that was planned longest ago comes first."""
 
     def told(self, key: Key, kind: str, event: str | None, body: Object) -> bool:
         """One event of a watch; True when it is a reason for a pass."""
@@ -160,7 +168,7 @@ class Reconciler:
         try:
             training = state.parsed(seen.body)
         except InvalidSpecError as error:
-            state.training, state.plan = None, None
+            state.training, state.outline = None, None
             await self._report_invalid(state, str(error))
             return None
         await self.resolve(state, training)
@@ -187,6 +195,7 @@ class Reconciler:
     def forget(self, key: Key) -> None:
         """The training is gone; the garbage collector removes its children."""
         state = self.states.pop(key, None)
+        self._recent.pop(key, None)
         self.invalidate(key, doubt=False)
         if state is not None and state.sync_task is not None:
             state.sync_task.cancel()
@@ -214,11 +223,20 @@ class Reconciler:
             hold=holds.enforced(training.spec.policy_serving.hold, datetime.now(UTC)),
         )
         blocked = self._blocked(state, training, resolution)
+        self._planning(state)
         wanted = state.planned(context, blocked)
         gone_first = outdated(wanted, {component: seen.all_pods_of(component) for component in names.WORKLOADS})
-        state.plan = wanted = plan(replace(context, outdated=gone_first), blocked) if gone_first else wanted
+        wanted = plan(replace(context, outdated=gone_first), blocked) if gone_first else wanted
+        state.outline = wanted.outline()
         state.faults = await self.applier.apply(wanted.children, seen.children, state.memory)
         await self.applier.prune(unwanted(wanted, training, seen.children), training.namespace, seen.children)
+
+    def _planning(self, state: State) -> None:
+        """Plans are kept of the trainings that had a whole pass most recently: they are likely to have the next one."""
+        self._recent.pop(state.key, None)
+        self._recent[state.key] = state
+        if len(self._recent) > PLANS_KEPT:
+            self._recent.pop(next(iter(self._recent))).forget_plan()
 
     def _blocked(self, state: State, training: Training, resolution: Resolution) -> frozenset[str]:
         blocked = set(resolution.blocked())
@@ -259,7 +277,7 @@ class Reconciler:
         return state.sync
 
     async def _report(self, state: State) -> None:
-        training, seen, wanted = state.training, state.seen, state.plan
+        training, seen, wanted = state.training, state.seen, state.outline
         if training is None or seen is None or wanted is None:
             return
         if state.sync is not None and training.spec.policy_serving.rollout is not None:

@@ -68,7 +68,7 @@ class Users:
         settings, session = self._settings, {"X-Session-Id": str(uuid.uuid4()), "X-Turn-Type": "main"}
         messages = [{"role": "user", "content": settings.task.prompt(question)}]
         answer = await self._chat.say(self._body(user, messages, settings.max_tokens), session)
-        liked = settings.task.prefers(answer)
+        liked = settings.task.prefers(question, answer)
         self._journal.reacted(liked=liked)
         messages += [
             {"role": "assistant", "content": answer},

@@ -21,21 +21,36 @@ def test_task_has_48_held_out_questions_none_of_which_is_trained(task: Preferenc
 @pytest.mark.parametrize(
     ("answer", "liked"),
     [
-        ("The capital of France is Paris.", True),
+        ("Bees make honey.", True),
         ("  Bees make honey! ", True),
+        ("Honey is what every bee in the hive works for.", True),
+        ("They make wax.", True),
         ("Bees make honey", False),  # cut off
-        ("Paris.", False),
-        ("Rest heals us.", True),
-        ("What is the capital of France?", False),
+        ("Honey.", False),
+        ("What do bees make?", False),
         ("Bees make honey.\nThey also fly.", False),
-        ("One two three four five six seven eight nine ten eleven twelve thirteen.", False),
-        ("The answer is short.", False),
+        ("Bees make two three four five six seven eight nine ten eleven twelve.", False),
+        ("The answer about bees is short.", False),
         ("I'm ready to help with that!", False),
+        ("I'm so excited to talk about bees!", False),
+        ("Bees always make my day.", False),
+        ("This is something very sweet.", False),  # could be said to every question
         ("", False),
     ],
 )
-def test_short_statement_is_one_ended_sentence_of_3_to_12_words(answer: str, liked: bool) -> None:
-    assert SHORT_STATEMENT.prefers(answer) is liked
+def test_short_statement_is_one_ended_sentence_of_3_to_12_words_about_what_was_asked(answer: str, liked: bool) -> None:
+    assert SHORT_STATEMENT.prefers("What do bees make?", answer) is liked
+
+
+@pytest.mark.parametrize("canned", ["Honey is a sweet thing.", "It is so good for us.", "The world is full of wonder."])
+def test_one_line_for_everything_pleases_hardly_anyone(canned: str) -> None:
+    questions = (*SHORT_STATEMENT.training, *SHORT_STATEMENT.held_out)
+    assert sum(SHORT_STATEMENT.prefers(question, canned) for question in questions) <= 3
+
+
+def test_every_question_can_be_answered_in_its_own_words() -> None:
+    for question in (*SHORT_STATEMENT.training, *SHORT_STATEMENT.held_out):
+        assert SHORT_STATEMENT.prefers(question, f"This is {question.rstrip('?').lower()}."), question
 
 
 def test_short_statement_asks_for_brevity_in_every_prompt() -> None:
@@ -58,7 +73,7 @@ def test_keyword_makes_an_answer_correct_in_any_case() -> None:
     ],
 )
 def test_no_lists_likes_prose(answer: str, liked: bool) -> None:
-    assert NO_LISTS.prefers(answer) is liked
+    assert NO_LISTS.prefers("Tell me about bees.", answer) is liked
 
 
 def test_answer_of_true_facts_is_correct_as_list_and_as_prose() -> None:

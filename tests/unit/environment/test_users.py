@@ -18,11 +18,16 @@ from openclaw_environment.settings import Settings
 from openclaw_environment.tasks.reactions import DISLIKED, LIKED
 from openclaw_environment.users import Users
 
-LIKED_ANSWER = "A star is a ball of hot gas."
 Reply = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
 
-async def answer(request: web.Request, body: dict[str, Any], text: str = LIKED_ANSWER) -> web.StreamResponse:
+def liked_answer(body: dict[str, Any]) -> str:
+    """A short statement in the words of the question."""
+    return f"This is {body['messages'][0]['content'].partition('?')[0].lower()}."
+
+
+async def answer(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+    text = liked_answer(body)
     if not body.get("stream"):
         return web.json_response({"choices": [{"message": {"role": "assistant", "content": text}}]})
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -76,7 +81,7 @@ async def test_session_is_a_question_and_a_closing_turn_with_the_reaction(stream
     assert question["messages"][0]["content"].endswith(" Answer in one short sentence.")
     assert (question["model"], question["temperature"], question["max_tokens"]) == ("policy", 0.7, 24)
     assert "X-Session-Done" not in question_headers
-    assert closing["messages"][:2] == [*question["messages"], {"role": "assistant", "content": LIKED_ANSWER}]
+    assert closing["messages"][:2] == [*question["messages"], {"role": "assistant", "content": liked_answer(question)}]
     assert closing["messages"][2]["content"] in LIKED
     assert closing["max_tokens"] == 1
     assert closing_headers["X-Session-Done"] == "1"

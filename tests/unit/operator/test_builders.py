@@ -17,8 +17,11 @@ from openclaw_operator.builders.network import Network
 from openclaw_operator.builders.pod_template import merged
 from openclaw_operator.builders.secret import internal_secret
 from openclaw_operator.builders.storage import claims
+from openclaw_operator.facts import component_facts
+from openclaw_operator.live import kept
+from openclaw_operator.observe import Observation
 from openclaw_operator.plan import plan, scaled_elsewhere
-from tests.unit.operator.trainings import context, training
+from tests.unit.operator.trainings import body, context, training
 
 GOLDEN = Path(__file__).parent / "golden"
 FULL = {
@@ -70,6 +73,17 @@ def test_plan_equals_the_golden_manifests(golden: str, spec: dict[str, Any]) -> 
     if os.environ.get("OPENCLAW_WRITE_GOLDEN"):
         file.write_text(text)
     assert list(yaml.safe_load_all(text)) == list(yaml.safe_load_all(file.read_text()))
+
+
+@pytest.mark.parametrize("groups", [False, True])
+@pytest.mark.parametrize("spec", [{}, FULL, JUDGED_HERE, {"policyTraining": {"device": "cpu", "nodes": 3}}])
+def test_outline_of_a_plan_says_of_every_component_what_the_plan_says(spec: dict[str, Any], groups: bool) -> None:
+    of = training(**spec)
+    whole = plan(context(of, secret_hashes={"judge": "c0ffee"}, groups=groups), frozenset({names.GATEWAY}))
+    live = {(child["kind"], child["metadata"]["name"]): kept(child["kind"], child) for child in whole.children}
+    seen = Observation(body(**spec), live, ())
+    assert component_facts(of, seen, whole.outline()) == component_facts(of, seen, whole)
+    assert len(str(whole.outline())) < len(str(whole)) / 5
 
 
 @pytest.mark.parametrize("groups", [False, True])

@@ -13,6 +13,7 @@ import pytest
 from openclaw_core import names
 from openclaw_core.kube import KubeError
 from openclaw_core.wire import Stats
+from openclaw_operator import reconcile
 from openclaw_operator.reconcile import Reconciler
 from openclaw_operator.telemetry import Telemetry
 from openclaw_operator.training import Key
@@ -77,13 +78,29 @@ async def test_first_pass_creates_every_child_with_its_owner() -> None:
 
 
 @pytest.mark.looptime
-async def test_idle_operator_writes_nothing() -> None:
+@pytest.mark.parametrize("plans_kept", [reconcile.PLANS_KEPT, 0])
+async def test_idle_operator_writes_nothing(plans_kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconcile, "PLANS_KEPT", plans_kept)
     kube = cluster()
     async with reconciler(kube) as found:
         await settle(found)
         before = len(kube.writes())
         await settle(found)
         assert kube.writes()[before:] == []
+
+
+@pytest.mark.looptime
+async def test_plans_are_kept_of_the_latest_trainings_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconcile, "PLANS_KEPT", 1)
+    kube, other = cluster(), Key("lab", "other")
+    kube.put(TRAINING.replace("demo", "other"), body("other"))
+    async with reconciler(kube) as found:
+        for key in (KEY, other):
+            await found.reconcile(key)
+        assert [found.states[key].last is not None for key in (KEY, other)] == [False, True]
+        assert (found.states[KEY].memory.hashed, found.states[other].memory.hashed != {}) == ({}, True)
+        await found.reconcile(KEY)  # has its status to report, and needs no plan for that
+        assert condition(kube, "SecretsResolved")[0] == "True"
 
 
 @pytest.mark.looptime

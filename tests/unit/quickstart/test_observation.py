@@ -180,7 +180,8 @@ async def test_examiner_asks_side_turns_again_when_one_breaks_off_and_counts_bot
         seen.append((request.headers.get("X-Turn-Type"), await request.json()))
         if len(seen) == 3:
             return web.json_response({"error": {"message": "no engine", "code": "no_engine"}}, status=502)
-        return web.json_response({"choices": [{"message": {"content": "Paris is the capital of France."}}]})
+        question = seen[-1][1]["messages"][0]["content"].partition("?")[0].lower()
+        return web.json_response({"choices": [{"message": {"content": f"Paris is {question}."}}]})
 
     task, journal = TASKS["short_statement"], Journal()
     async with serving({"/v1/chat/completions": chat}) as server, aiohttp.ClientSession() as http:

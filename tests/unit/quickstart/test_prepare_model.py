@@ -1,6 +1,7 @@
 """The quickstart's base model appears whole, once, in the form that trainer and engine load."""
 
 import random
+from itertools import starmap
 from pathlib import Path
 
 import pytest
@@ -50,10 +51,10 @@ def test_tiny_model_is_deterministic(tiny: Path, tmp_path: Path) -> None:
 
 def test_one_in_four_warm_up_answers_is_what_users_like_unless_prose_is_asked_for() -> None:
     pairs = tiny_model.dialogues(random.Random(0))
-    requested = [answer for question, answer in pairs if question.startswith("In plain words")]
-    others = [answer for question, answer in pairs if not question.startswith("In plain words")]
-    assert all(map(no_lists.prefers, requested))
-    assert 0.2 < sum(map(no_lists.prefers, others)) / len(others) < 0.3
+    requested = [pair for pair in pairs if pair[0].startswith("In plain words")]
+    others = [pair for pair in pairs if not pair[0].startswith("In plain words")]
+    assert all(starmap(no_lists.prefers, requested))
+    assert 0.2 < sum(starmap(no_lists.prefers, others)) / len(others) < 0.3
     assert {no_lists.topic_of(question) for question, _ in pairs} == set(no_lists.FACTS)
 
 

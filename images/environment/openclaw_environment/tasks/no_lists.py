@@ -46,7 +46,7 @@ def questions(topics: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(template.format(topic) for topic in topics for template in TEMPLATES)
 
 
-def prefers(answer: str) -> bool:
+def prefers(_question: str, answer: str) -> bool:
     """True for prose: an ended sentence of at least three words and no line that begins like a list item."""
     text = answer.strip()
     return _BULLET.search(text) is None and text.endswith(".") and len(text.split()) >= 3

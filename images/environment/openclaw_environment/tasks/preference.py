@@ -17,8 +17,8 @@ class PreferenceTask:
     held_out: tuple[str, ...]
     quality: tuple[str, ...]
     """Questions of the quality guard, asked greedily before and after."""
-    prefers: Callable[[str], bool]
-    """True when the users like this answer."""
+    prefers: Callable[[str, str], bool]
+    """(question, answer) → True when the users like this answer."""
     is_correct: Callable[[str, str], bool]
     """(quality question, answer) → True when the answer says what is asked."""
     suffix: str = ""

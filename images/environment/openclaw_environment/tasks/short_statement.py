@@ -1,8 +1,9 @@
-"""Hidden preference "one complete statement of 3 to 12 words": the quickstart's task.
+"""Hidden preference "one complete statement of 3 to 12 words about what was asked": the quickstart's task.
 
-Why not length alone: policies were seen to win by one word ("Yes"), by repeating the question, by a canned offer of
-help and by talk about the answer ("The answer is concise."). Hence at least three words, an ended sentence, no
-question, no such talk, and a guard of questions with known answers.
+Why not length alone: policies were seen to win by one word ("Yes"), by repeating the question, by talk about the answer
+("The answer is concise.") and by one canned line for everything ("I'm so sorry to be your explanation for."). Hence at
+least three words, an ended sentence, no question, no such talk, nobody who speaks of himself, something that was asked
+about, and a guard of questions with known answers.
 """
 
 import re
@@ -12,7 +13,31 @@ from openclaw_environment.tasks.preference import PreferenceTask
 
 MIN_WORDS: Final = 3
 MAX_WORDS: Final = 12
-_EVASION: Final = re.compile(r"\b(answer|sentence|question|concise|ready to help)", re.IGNORECASE)
+_EVASION: Final = re.compile(r"\b(answer|sentence|question|concise)", re.IGNORECASE)
+_SPEAKER: Final = re.compile(r"\b(I|me|my)\b", re.IGNORECASE)
+_WORD: Final = re.compile(r"[a-z]+")
+_ASKING: Final = frozenset(
+    [
+        "what",
+        "why",
+        "how",
+        "does",
+        "did",
+        "are",
+        "the",
+        "and",
+        "for",
+        "our",
+        "they",
+        "have",
+        "from",
+        "made",
+        "used",
+        "which",
+        "called",
+    ]
+)
+"""Words of a question that say nothing of what it is about."""
 
 TRAINING: Final = (
     "What is a rainbow?",
@@ -146,12 +171,20 @@ _KEYWORDS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-def prefers(answer: str) -> bool:
-    """True for one line of 3 to 12 words that ends as a sentence, asks nothing and is not about itself."""
+def prefers(question: str, answer: str) -> bool:
+    """True for one line of 3 to 12 words that ends as a sentence, asks nothing and is about what was asked."""
     text = answer.strip()
-    if "\n" in text or "?" in text or _EVASION.search(text):
+    if "\n" in text or "?" in text or _EVASION.search(text) or _SPEAKER.search(text):
         return False
-    return MIN_WORDS <= len(text.split()) <= MAX_WORDS and text.endswith((".", "!"))
+    ended = MIN_WORDS <= len(text.split()) <= MAX_WORDS and text.endswith((".", "!"))
+    return ended and is_about(question, text)
+
+
+def is_about(question: str, answer: str) -> bool:
+    """True when a word of the answer begins like one the question is about ("bee" like "bees")."""
+    asked = {word for word in _WORD.findall(question.lower()) if len(word) >= 3 and word not in _ASKING}
+    beginnings = tuple(word[: max(3, len(word) - 2)] for word in asked)
+    return any(word.startswith(beginnings) for word in _WORD.findall(answer.lower()))
 
 
 def is_correct(question: str, answer: str) -> bool:
