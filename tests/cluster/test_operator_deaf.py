@@ -13,6 +13,8 @@ from tests.cluster.own_operator import OwnOperator
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
+OFTEN = "from openclaw_operator import watchdog; watchdog.LOOK_EVERY_SEC = 15.0"
+
 
 @dataclass
 class Deaf:
@@ -30,12 +32,12 @@ class Deaf:
 
 
 @pytest.fixture
-def deaf(plane: bare.Bare) -> Iterator[Deaf]:
+def deaf(plane: bare.Bare, request: pytest.FixtureRequest) -> Iterator[Deaf]:
     if "ops" not in kubectl("get", "namespaces", "-o", "name", kubeconfig=plane.kubeconfig):
         kubectl("create", "namespace", "ops", kubeconfig=plane.kubeconfig)
     with DeafProxy(plane) as proxy, Lab.fresh(plane.kubeconfig) as lab:
         config = plane.write_kubeconfig("deaf.kubeconfig", plane.token, proxy.server)
-        operator = OwnOperator(config, plane.folder, "deaf")
+        operator = OwnOperator(config, plane.folder, "deaf", first=getattr(request, "param", ""))
         operator.start()
         try:
             operator.until_leading()
@@ -53,6 +55,7 @@ def test_watch_whose_connection_went_silent_is_opened_again(deaf: Deaf) -> None:
     until("the edit is seen", deaf.observed, 180)
 
 
+@pytest.mark.parametrize("deaf", [OFTEN], ids=["looks_often"], indirect=True)
 def test_process_whose_watches_never_tell_anything_ends(deaf: Deaf) -> None:
     deaf.proxy.hear(Hearing.ALL_DEAF)
     deaf.edit(34)
