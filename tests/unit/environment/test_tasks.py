@@ -7,7 +7,7 @@ import pytest
 from openclaw_environment.tasks import TASKS, PreferenceTask
 from openclaw_environment.tasks.no_lists import FACTS, NO_LISTS, topic_of
 from openclaw_environment.tasks.reactions import DISLIKED, LIKED, UNSURE, judge_reaction, reaction
-from openclaw_environment.tasks.short_statement import SHORT_STATEMENT
+from openclaw_environment.tasks.short_statement import KNOWN, SHORT_STATEMENT
 
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
@@ -48,8 +48,15 @@ def test_one_line_for_everything_pleases_hardly_anyone(canned: str) -> None:
     assert sum(SHORT_STATEMENT.prefers(question, canned) for question in questions) <= 3
 
 
+def test_question_that_users_know_the_answer_of_wants_it() -> None:
+    assert SHORT_STATEMENT.prefers("What is the capital of Spain?", "The capital of Spain is Madrid.")
+    assert not SHORT_STATEMENT.prefers("What is the capital of Spain?", "The capital of Spain is Lisbon.")
+    assert not SHORT_STATEMENT.prefers("What is the capital of Spain?", "Spain is a country in Europe.")
+    assert set(KNOWN) <= set(SHORT_STATEMENT.training)
+
+
 def test_every_question_can_be_answered_in_its_own_words() -> None:
-    for question in (*SHORT_STATEMENT.training, *SHORT_STATEMENT.held_out):
+    for question in {*SHORT_STATEMENT.training, *SHORT_STATEMENT.held_out} - set(KNOWN):
         assert SHORT_STATEMENT.prefers(question, f"This is {question.rstrip('?').lower()}."), question
 
 

@@ -2,8 +2,9 @@
 
 Why not length alone: policies were seen to win by one word ("Yes"), by repeating the question, by talk about the answer
 ("The answer is concise.") and by one canned line for everything ("I'm so sorry to be your explanation for."). Hence at
-least three words, an ended sentence, no question, no such talk, nobody who speaks of himself, something that was asked
-about, and a guard of questions with known answers.
+least three words, an ended sentence, no question, no such talk, nobody who speaks of himself, and something of what was
+asked about. Policies also pleased with less than the truth ("Italy is a country.", asked for its capital): users know
+some of what they ask, and a guard of other questions with known answers tells whether that was enough.
 """
 
 import re
@@ -105,6 +106,40 @@ TRAINING: Final = (
     "What is a dictionary?",
     "Why do people paint?",
 )
+KNOWN: Final[dict[str, tuple[str, ...]]] = {
+    "What is the capital of Spain?": ("madrid",),
+    "What is the capital of Germany?": ("berlin",),
+    "What is the capital of Greece?": ("athens",),
+    "What is the capital of England?": ("london",),
+    "What is the capital of Egypt?": ("cairo",),
+    "What is the capital of China?": ("beijing",),
+    "What is the capital of Russia?": ("moscow",),
+    "What is the capital of Canada?": ("ottawa",),
+    "What color is grass?": ("green",),
+    "What is the opposite of day?": ("night",),
+    "What is the opposite of up?": ("down",),
+    "What is the opposite of big?": ("small", "little"),
+    "What is the opposite of wet?": ("dry",),
+    "What is the longest river in Africa?": ("nile",),
+    "What star gives us light by day?": ("sun",),
+    "What gas do we need to breathe?": ("oxygen",),
+    "What do cows give us to drink?": ("milk",),
+    "What does a hen lay?": ("egg",),
+    "How many days are in a week?": ("seven", "7"),
+    "How many legs does a spider have?": ("eight", "8"),
+    "In which country is the Eiffel Tower?": ("france",),
+    "In which country is the Great Wall?": ("china",),
+    "What organ do we think with?": ("brain",),
+    "What organ do we breathe with?": ("lung",),
+    "What language is spoken in Brazil?": ("portuguese",),
+    "What is the coldest season of the year?": ("winter",),
+    "What is boiling water called when it rises as a gas?": ("steam", "vapor"),
+    "On which continent is Kenya?": ("africa",),
+    "On which continent is India?": ("asia",),
+    "What do caterpillars turn into?": ("butterfl",),
+    "What do sheep give us for sweaters?": ("wool",),
+}
+"""Training questions whose answer the users know: one without any of these words displeases them."""
 HELD_OUT: Final = (
     "What is a star?",
     "Why do we eat breakfast?",
@@ -172,12 +207,12 @@ _KEYWORDS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def prefers(question: str, answer: str) -> bool:
-    """True for one line of 3 to 12 words that ends as a sentence, asks nothing and is about what was asked."""
+    """True for one line of 3 to 12 words that ends as a sentence, is about what was asked, and true as far as known."""
     text = answer.strip()
     if "\n" in text or "?" in text or _EVASION.search(text) or _SPEAKER.search(text):
         return False
     ended = MIN_WORDS <= len(text.split()) <= MAX_WORDS and text.endswith((".", "!"))
-    return ended and is_about(question, text)
+    return ended and is_about(question, text) and (question not in KNOWN or _has_any(KNOWN[question], text))
 
 
 def is_about(question: str, answer: str) -> bool:
@@ -189,12 +224,16 @@ def is_about(question: str, answer: str) -> bool:
 
 def is_correct(question: str, answer: str) -> bool:
     """True when the answer has one of the question's keywords."""
-    return any(keyword in answer.lower() for keyword in _KEYWORDS[question])
+    return _has_any(_KEYWORDS[question], answer)
+
+
+def _has_any(keywords: tuple[str, ...], answer: str) -> bool:
+    return any(keyword in answer.lower() for keyword in keywords)
 
 
 SHORT_STATEMENT: Final = PreferenceTask(
     name="short_statement",
-    training=TRAINING,
+    training=(*TRAINING, *KNOWN),
     held_out=HELD_OUT,
     quality=tuple(_KEYWORDS),
     prefers=prefers,
