@@ -3,7 +3,7 @@
 The operator's own loop runs here against stand-in agents and gateways in two other processes (`stand_ins`); Lease and
 events live in a fresh namespace. A window is what a user of one gateway sees: from its first word of the hold (direct
 post or Lease watch) to its first word of the release. Overhead = the longest window − the slowest engine's own update.
-Beside it, in the same run: the time from one Lease patch to the watch event of it, and how many requests of stock
+Beside it, after each sync: the time from one Lease patch to the watch event of it; and how many requests of stock
 clients fail over such windows (`clients`). Then real SGLang (`real_engine`; `--real-rounds 0` leaves it out): the
 window beside the copying of the same bytes, and LoRA adapters swapped under load. The last line is JSON; what this run
 did not measure is null.
@@ -39,7 +39,8 @@ from openclaw_operator.weightsync.edge import SyncLoop, Tokens
 
 LEASES = "coordination.k8s.io/v1"
 TOKENS = Tokens(gateway="bench", agent="bench")
-NAME = "bench"
+NAME, PROBE = "bench", "probe"
+GAP_SEC = 0.2
 ENGINE_SEC = 0.05
 Figures = dict[str, object]
 
@@ -75,31 +76,41 @@ async def _now(api: Kube, collection: str) -> str:
     return version
 
 
-async def _measure_watch(api: Kube, namespace: str, rounds: int) -> list[float]:
-    """Seconds from a Lease patch being sent to its watch event."""
-    collection, name = kube.path(LEASES, "leases", namespace), "probe"
-    await api.create(collection, {"metadata": {"name": name}})
-    seen: asyncio.Queue[str] = asyncio.Queue()
+class LeaseProbe:
+    """Patches a Lease and waits for its watch to tell so: the least that an announcement by the API server takes."""
 
-    async def follow() -> None:
-        async for _, lease in api.watch(collection, field_selector=f"metadata.name={name}", resource_version=version):
-            await seen.put((lease["metadata"].get("annotations") or {}).get("round", ""))
+    def __init__(self, api: Kube, namespace: str) -> None:
+        self._api, self._collection = api, kube.path(LEASES, "leases", namespace)
+        self._seen: asyncio.Queue[str] = asyncio.Queue()
+        self.took: list[float] = []
+        """Seconds of each round."""
 
-    version = await _now(api, collection)
-    watching = asyncio.create_task(follow())
-    await asyncio.sleep(1)
-    took = []
-    for number in range(rounds):
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        await self._api.create(self._collection, {"metadata": {"name": PROBE}})
+        following = asyncio.create_task(self._follow(await _now(self._api, self._collection)))
+        await asyncio.sleep(1)
+        try:
+            yield
+        finally:
+            following.cancel()
+            await asyncio.wait([following])
+
+    async def round(self) -> None:
+        number = str(len(self.took))
         began = time.perf_counter()
-        patch = {"metadata": {"annotations": {"round": str(number)}}}
-        sent = asyncio.create_task(api.merge_patch(f"{collection}/{name}", patch))
+        patch = {"metadata": {"annotations": {"round": number}}}
+        sent = asyncio.create_task(self._api.merge_patch(f"{self._collection}/{PROBE}", patch))
         async with asyncio.timeout(10):
-            while await seen.get() != str(number):
+            while await self._seen.get() != number:
                 pass
-        took.append(time.perf_counter() - began)
+        self.took.append(time.perf_counter() - began)
         await sent
-    watching.cancel()
-    return took
+
+    async def _follow(self, version: str) -> None:
+        chosen = f"metadata.name={PROBE}"
+        async for _, lease in self._api.watch(self._collection, field_selector=chosen, resource_version=version):
+            await self._seen.put((lease["metadata"].get("annotations") or {}).get("round", ""))
 
 
 @dataclass(frozen=True)
@@ -114,8 +125,8 @@ class Sync:
         return self.window - self.engine
 
 
-async def _syncs(api: Kube, namespace: str, stand_ins: "StandIns", rounds: int) -> list[Sync]:
-    """Publish one version after another to the operator's own loop."""
+async def _syncs(api: Kube, namespace: str, stand_ins: "StandIns", rounds: int, probe: LeaseProbe) -> list[Sync]:
+    """Publish one version after another to the operator's own loop, and in the same pace patch the probe's Lease."""
     training, found = _training(namespace), []
     engines, gateways = stand_ins.engines, stand_ins.gateways
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=service.KEEP_ALIVE_SEC)
@@ -132,7 +143,9 @@ async def _syncs(api: Kube, namespace: str, stand_ins: "StandIns", rounds: int) 
                 loop.update(training, _world(engines, gateways, version), TOKENS)
                 await _served(loop, str(version))
                 found.append(stand_ins.last_sync(loop.view.last_sync))
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(GAP_SEC)
+                await probe.round()
+                await asyncio.sleep(GAP_SEC)
         finally:
             running.cancel()
             await asyncio.wait([running])
@@ -187,12 +200,12 @@ async def _run(options: argparse.Namespace) -> Figures:
         gateway_process = stack.enter_context(stand_ins.process(watching))
         gc.collect()
         gc.freeze()
-        watch = await _measure_watch(api, namespace, options.rounds)
-        played = StandIns(engines, gateways, engine_process, gateway_process)
-        syncs = await _syncs(api, namespace, played, options.rounds)
+        played, probe = StandIns(engines, gateways, engine_process, gateway_process), LeaseProbe(api, namespace)
+        async with probe.watching():
+            syncs = await _syncs(api, namespace, played, options.rounds, probe)
         asked = await clients.measure(options.client_rounds)
         real = await real_engine.measure(api, kubeconfig, options.real_rounds) if options.real_rounds else {}
-    return _result(options, syncs, watch, asked) | real
+    return _result(options, syncs, probe.took, asked) | real
 
 
 def _result(options: argparse.Namespace, syncs: list[Sync], watch: list[float], asked: clients.Asked) -> Figures:
