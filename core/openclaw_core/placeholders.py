@@ -12,7 +12,7 @@ _WORDS = re.compile(
     r"change[-_ ]?me|replace[-_ ]?(me|this)|place[-_ ]?holder|your[-_ ]|insert[-_ ]|example[-_ ]?key|dummy|todo|fixme",
     re.IGNORECASE,
 )
-_TEMPLATE = re.compile(r"^(<.*>|\$\{.*\}|\$\(.*\)|\{\{.*\}\}|(sk-)?[xX*.]+|none|null|my[-_].*)$", re.IGNORECASE)
+_TEMPLATE = re.compile(r"^(<.*>|\$\{.*\}|\$\(.*\)|\{\{.*\}\}|(sk-)?[xX*.…]+|none|null|my[-_].*)$", re.IGNORECASE)
 
 
 def fault(value: str | None) -> str | None:

@@ -160,9 +160,9 @@ def _next_steps(namespace: str) -> str:
     return (
         "The cluster is still up. Look around:\n"
         '  eval "$(.venv/bin/python -m openclaw_cluster env)"\n'
-        f"  .venv/bin/kubectl -n {namespace} get openclawtrainings -o wide\n"
-        f"  .venv/bin/kubectl -n {namespace} describe openclawtraining quickstart\n"
-        f"  .venv/bin/kubectl -n {namespace} get events --sort-by=.lastTimestamp\n"
+        f"  kubectl -n {namespace} get openclawtrainings -o wide\n"
+        f"  kubectl -n {namespace} describe openclawtraining quickstart\n"
+        f"  kubectl -n {namespace} get events --sort-by=.lastTimestamp\n"
         "  make cluster-down   ends it; its data stays"
     )
 

@@ -1,5 +1,6 @@
 """What is wrong with a pod, in one fixed reason and one sentence. Pure."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,8 @@ from openclaw_operator.reasons import Reason
 Object = dict[str, Any]
 _PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _CONFIG = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+_SYNCING = re.compile(r"failed to sync (secret|configmap) cache")
+"""The kubelet has not seen the object yet and asks again within seconds: the pod starts."""
 _LAST_WORDS = 300
 
 
@@ -59,7 +62,7 @@ def _container_cause(pod: str, container: Object) -> Cause | None:
     word, text = waiting.get("reason", ""), waiting.get("message", "")
     if word in _PULL:
         return Cause(Reason.IMAGE_PULL_FAILED, f"{pod}: cannot pull {container.get('image')}: {text or word}")
-    if word in _CONFIG:
+    if word in _CONFIG and _SYNCING.search(text) is None:
         return Cause(Reason.CONTAINER_CONFIG_FAILED, f"{pod}: {text or word}")
     ended = (
         state.get("terminated") or (container.get("lastState") or {}).get("terminated")

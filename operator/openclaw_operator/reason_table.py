@@ -43,7 +43,7 @@ MEANINGS: dict[Reason, str] = {
     Reason.WRONG_API_KEY_ENV: "`spec.api.apiKeyEnv` names a variable the pod needs itself; take another",
     Reason.APPLY_FAILED: "the API server refused an object, in its own words; often a podTemplate or a quota",
     Reason.RESOLVED: "every key is there",
-    Reason.SECRET_MISSING: "the Secret does not exist; create it, no edit of the training is needed",
+    Reason.SECRET_MISSING: "the Secret does not exist; create it (no edit of the training is needed), or name another",
     Reason.KEY_MISSING: "the Secret has not got the key",
     Reason.KEY_EMPTY: "the key is empty",
     Reason.KEY_PLACEHOLDER: "the key holds a placeholder such as `changeme`",

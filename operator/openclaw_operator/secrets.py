@@ -121,7 +121,7 @@ def _sentence(namespace: str, path: str, ref: SecretKeyRef, reason: Reason) -> s
     key = f"key {ref.key!r}" if ref.key else "usable entry"
     create = f"kubectl -n {namespace} create secret generic {ref.name} --from-literal={ref.key or 'alice'}=…"
     faults = {
-        Reason.SECRET_MISSING: f"Secret {ref.name!r} does not exist; create it: {create}",
+        Reason.SECRET_MISSING: f"Secret {ref.name!r} does not exist; create it, or name another: {create}",
         Reason.SECRET_FORBIDDEN: f"the operator may not read Secret {ref.name!r}; grant it `get` on secrets",
         Reason.KEY_MISSING: f"Secret {ref.name!r} has no {key}; add it, or name the key it has",
         Reason.KEY_EMPTY: f"{key} of Secret {ref.name!r} is empty; put the key into it",

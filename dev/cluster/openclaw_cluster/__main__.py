@@ -57,13 +57,15 @@ def _run(command: str, where: layout.Layout) -> int:
 
 
 def environment(where: layout.Layout, context: str) -> list[str]:
-    """Lines for `eval`; a cluster that somebody else runs has its own kubeconfig and registry."""
+    """Lines for `eval`, our commands on the PATH; a cluster somebody else runs has its own kubeconfig and registry."""
+    beside = Path(sys.executable).parent
+    path = f"export PATH={shlex.quote(f'{beside}:{where.tools}')}:$PATH"
     if context:
-        return [f"export KUBECONTEXT={shlex.quote(context)}"]
+        return [f"export KUBECONTEXT={shlex.quote(context)}", path]
     return [
         f"export KUBECONFIG={shlex.quote(str(where.kubeconfig))}",
         f"export REGISTRY={addresses.REGISTRY}",
-        f"export PATH={shlex.quote(str(where.tools))}:$PATH",
+        path,
     ]
 
 

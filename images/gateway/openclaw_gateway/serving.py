@@ -7,6 +7,7 @@ The store and every loop run until the last request has ended, so nothing that w
 
 import asyncio
 import contextlib
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,10 @@ class Grace:
     drain: float = 20.0
 
 
+def _none() -> None:
+    return None
+
+
 class Client:
     """`asgi.Client` of one request on a connection of ours."""
 
@@ -40,7 +45,11 @@ class Client:
         self._protocol = protocol
         self._gone: Callable[[], None] | None = None
         self.said_all = False
-        self.cycle: RequestResponseCycle | None = None
+        self._cycle: Callable[[], RequestResponseCycle | None] = _none
+
+    def begins(self, cycle: RequestResponseCycle) -> None:
+        """Weakly: its task keeps the cycle, whose scope keeps this; a way back would leave both to the collector."""
+        self._cycle = weakref.ref(cycle)
 
     def watch(self, gone: Callable[[], None]) -> None:
         self._gone = gone
@@ -55,7 +64,7 @@ class Client:
         self._protocol.watched.discard(self)
 
     def takes(self) -> bool:
-        cycle = self.cycle
+        cycle = self._cycle()
         return (
             cycle is not None
             and cycle.chunked_encoding is True
@@ -68,7 +77,7 @@ class Client:
         self._protocol.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def reads(self) -> bool:
-        cycle = self.cycle
+        cycle = self._cycle()
         return (
             cycle is not None
             and not cycle.response_started
@@ -78,7 +87,7 @@ class Client:
 
     def answer(self, headers: Mapping[str, str], data: bytes) -> None:
         """What the cycle's `send` does with two messages. Values of headers must be fit for one."""
-        cycle = self.cycle
+        cycle = self._cycle()
         if cycle is None:
             raise RuntimeError("an answer to no request")
         lines = [b"%b: %b\r\n" % header for header in cycle.default_headers]
@@ -140,7 +149,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._headers_are_here()
         super().on_headers_complete()
-        self._client.cycle = self.cycle
+        self._client.begins(self.cycle)
 
     def _wait_for_headers(self) -> None:
         if self._late is None:

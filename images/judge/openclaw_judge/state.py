@@ -3,6 +3,7 @@
 Fed by the endpoint client and the worker, read by the HTTP server. No clock of its own: `now` comes in.
 """
 
+import logging
 import time
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from openclaw_core.wire import JudgeState
 
+_log = logging.getLogger(__name__)
 FAILURES_UNTIL_UNHEALTHY = 3
 _NOT_ASKED = "no request to the judge endpoint has been answered yet"
 COUNTS = ("scored", "unjudged", "requests", "retries", "timeouts", "refused", "failed", "unparsed")
@@ -64,5 +66,9 @@ class JudgingState:
     def _set(self, ok: bool, error: str | None) -> None:
         if ok != self._ok:
             self._since = self._clock()
+        if error not in (None, self._error):
+            _log.warning("the judge endpoint fails: %s", error)
+        elif ok and not self._ok:
+            _log.info("the judge endpoint answers")
         self._ok, self._error = ok, error
         self._healthy.set(1 if ok else 0)

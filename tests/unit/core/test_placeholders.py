@@ -5,7 +5,9 @@ import pytest
 from openclaw_core import placeholders
 
 
-@pytest.mark.parametrize("value", ["changeme", "<key>", "sk-xxxx", "${KEY}", "YOUR_API_KEY", "none", "my-key", "..."])
+@pytest.mark.parametrize(
+    "value", ["changeme", "<key>", "sk-xxxx", "${KEY}", "YOUR_API_KEY", "none", "my-key", "...", "…"]
+)
 def test_placeholder_is_a_fault_that_names_the_variable_alone(value: str) -> None:
     fault = placeholders.variable_fault({"HF_TOKEN": value}, "HF_TOKEN")
     assert fault == "environment variable HF_TOKEN is a placeholder"

@@ -1,10 +1,12 @@
 """The servers' bounds and their stop: no request that began is lost."""
 
 import asyncio
+import gc
 import json
 
 import aiohttp
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from openclaw_gateway import asgi, errors, serving
 from tests.fakes.engine import FakeEngine, Knobs
@@ -23,6 +25,25 @@ async def raw(gateway, data, timeout=5.0):
             return await reader.read()
     finally:
         writer.close()
+
+
+async def test_answered_request_leaves_nothing_to_the_garbage_collector():
+    """Streams last minutes: what waits for a collection of old objects is memory that only grows."""
+
+    def kept():
+        return sum(isinstance(found, RequestResponseCycle) for found in gc.get_objects())
+
+    async with FakeEngine(reply="hello") as engine, running(engine) as gateway:
+        gc.collect()
+        before = kept()
+        gc.disable()
+        try:
+            for _ in range(10):
+                await stream_of(gateway.url, gateway.http)
+                await gateway.chat(*USER)
+            assert kept() - before <= 4  # the last of each connection
+        finally:
+            gc.enable()
 
 
 async def test_headers_beyond_the_limit_are_refused_while_they_come():

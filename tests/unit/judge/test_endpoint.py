@@ -181,6 +181,21 @@ def test_state_calls_a_healthy_endpoint_failing_at_the_first_refusal_of_the_key(
     assert (state.ok, state.snapshot().error) == (False, "HTTP 401: wrong key")
 
 
+def test_state_logs_each_fault_once_and_the_recovery(caplog: pytest.LogCaptureFixture) -> None:
+    state = JudgingState()
+    with caplog.at_level("INFO"):
+        for _ in range(3):
+            state.failed("HTTP 401: wrong key", refused_key=True)
+        state.failed("HTTP 500: oops")
+        state.answered()
+        state.answered()
+    assert caplog.messages == [
+        "the judge endpoint fails: HTTP 401: wrong key",
+        "the judge endpoint fails: HTTP 500: oops",
+        "the judge endpoint answers",
+    ]
+
+
 def test_redact_hides_the_key_and_what_looks_like_one() -> None:
     text = redact("bad key abc123 (sent sk-live-9f8a7b, header Bearer q.w.e)", "abc123")
     assert "abc123" not in text and "9f8a7b" not in text and "q.w.e" not in text

@@ -22,7 +22,11 @@ def secret(**values: str) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("found", "reason", "words"),
     [
-        (None, Reason.SECRET_MISSING, "create it: kubectl -n lab create secret generic judge-key --from-literal=key=…"),
+        (
+            None,
+            Reason.SECRET_MISSING,
+            "create it, or name another: kubectl -n lab create secret generic judge-key --from-literal=key=…",
+        ),
         (secret(other="x"), Reason.KEY_MISSING, "has no key 'key'"),
         (secret(key=""), Reason.KEY_EMPTY, "is empty"),
         (secret(key="  \n"), Reason.KEY_EMPTY, "is empty"),

@@ -103,6 +103,7 @@ def test_training_is_not_ready_while_a_pod_is_missing_old_or_broken(pods: list[A
 
 
 UNBOUND = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes: unbound immediate PersistentVolumeClaims"}
+UNSEEN = {"reason": "CreateContainerConfigError", "message": "failed to sync secret cache: timed out waiting"}
 NO_KEY = {"reason": "CreateContainerConfigError", "message": "couldn't find key api-key in Secret lab/judge-api"}
 
 
@@ -122,6 +123,11 @@ def refused(message: str) -> dict[str, Any]:
             {"pods": stuck(containerStatuses=[{"name": "engine", "ready": False, "state": {"waiting": NO_KEY}}])},
             Reason.CONTAINER_CONFIG_FAILED,
             NO_KEY["message"],
+        ),
+        (
+            {"pods": stuck(containerStatuses=[{"name": "engine", "ready": False, "state": {"waiting": UNSEEN}}])},
+            Reason.STARTING,
+            "starting",
         ),
         ({"desired": 3}, Reason.PODS_MISSING, "engine: 1 of 3 pods exist"),
         ({"pods": [], "workload": refused("exceeded quota: gpus")}, Reason.POD_CREATE_FAILED, "exceeded quota: gpus"),

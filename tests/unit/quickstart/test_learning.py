@@ -92,7 +92,7 @@ def run() -> Iterator[object]:
 
 
 async def test_learning_ends_when_an_examination_with_quiet_users_reaches_the_rate(run) -> None:  # type: ignore[no-untyped-def]
-    world = World([0.3, 0.8, 0.9, 0.9, 0.9], held_out=[0.25, 0.85])
+    world = World([0.3, 0.5, 0.9, 0.9, 0.9], held_out=[0.25, 0.85])
     learning = await run(world)
     assert world.words == ["examine@0", "stop", "examine@4"]
     outcome = learning.outcome(99.0)
