@@ -16,14 +16,23 @@ from openclaw_environment.journal import Journal
 from openclaw_environment.server import Environment, build_app
 from openclaw_environment.settings import Settings
 from openclaw_environment.tasks.reactions import DISLIKED, LIKED
+from openclaw_environment.tasks.short_statement import KNOWN, SHORT_STATEMENT
 from openclaw_environment.users import Users
 
 Reply = Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]
 
 
 def liked_answer(body: dict[str, Any]) -> str:
-    """A short statement in the words of the question."""
-    return f"This is {body['messages'][0]['content'].partition('?')[0].lower()}."
+    """A short statement in the words of the question, with what users know of it."""
+    question = body["messages"][0]["content"].partition("?")[0]
+    known = KNOWN.get(f"{question}?", ("so",))[0]
+    return f"It is {' '.join(question.lower().split()[-5:])} {known}."
+
+
+def test_liked_answer_is_liked() -> None:
+    for question in SHORT_STATEMENT.training:
+        body = {"messages": [{"content": SHORT_STATEMENT.prompt(question)}]}
+        assert SHORT_STATEMENT.prefers(question, liked_answer(body)), question
 
 
 async def answer(request: web.Request, body: dict[str, Any]) -> web.StreamResponse:

@@ -31,7 +31,7 @@ async def test_answered_request_leaves_nothing_to_the_garbage_collector():
     """Streams last minutes: what waits for a collection of old objects is memory that only grows."""
 
     def kept():
-        return sum(isinstance(found, RequestResponseCycle) for found in gc.get_objects())
+        return sum(type(found) is RequestResponseCycle for found in gc.get_objects())
 
     async with FakeEngine(reply="hello") as engine, running(engine) as gateway:
         gc.collect()
