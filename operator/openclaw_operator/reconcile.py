@@ -39,6 +39,7 @@ from openclaw_operator.weightsync.edge import SyncLoop, Tokens
 log = logging.getLogger(__name__)
 Object = dict[str, Any]
 PLANS_KEPT = 128
+"""Trainings whose whole plan is kept, some 70 KiB each; the others have an outline. 0: of the one in work only."""
 
 
 @dataclass
@@ -223,7 +224,7 @@ class Reconciler:
             hold=holds.enforced(training.spec.policy_serving.hold, datetime.now(UTC)),
         )
         blocked = self._blocked(state, training, resolution)
-        self._planning(state)
+        self._keep_plan_of(state)
         wanted = state.planned(context, blocked)
         gone_first = outdated(wanted, {component: seen.all_pods_of(component) for component in names.WORKLOADS})
         wanted = plan(replace(context, outdated=gone_first), blocked) if gone_first else wanted
@@ -231,7 +232,7 @@ class Reconciler:
         state.faults = await self.applier.apply(wanted.children, seen.children, state.memory)
         await self.applier.prune(unwanted(wanted, training, seen.children), training.namespace, seen.children)
 
-    def _planning(self, state: State) -> None:
+    def _keep_plan_of(self, state: State) -> None:
         """Plans are kept of the trainings that had a whole pass most recently: they are likely to have the next one."""
         self._recent.pop(state.key, None)
         self._recent[state.key] = state

@@ -108,13 +108,13 @@ class RunningTraining:
 
     async def read_checkpoints(self) -> None:
         """Take the newest checkpoints into `consumed`."""
-        text = await self._python_in(names.TRAINER, _READ_CHECKPOINTS)
+        text = await self.python_in(names.TRAINER, _READ_CHECKPOINTS)
         self.consumed.add({int(step): ids for step, ids in json.loads(text).items()})
 
     async def trained_ids(self) -> frozenset[int]:
-        return frozenset(json.loads(await self._python_in(names.GATEWAY, _READ_TRAINED)))
+        return frozenset(json.loads(await self.python_in(names.GATEWAY, _READ_TRAINED)))
 
-    async def _python_in(self, component: str, script: str) -> str:
+    async def python_in(self, component: str, script: str) -> str:
         return await self.python_at(await self.pod(component), script)
 
     async def python_at(self, pod: Pod, script: str) -> str:

@@ -42,7 +42,7 @@ async def training() -> AsyncIterator[RunningTraining]:
 
 async def _adapters(training: RunningTraining) -> dict[str, int]:
     """What SGLang holds, and how many requests use each."""
-    text = await training._python_in(names.ENGINE, _READ_ADAPTERS)
+    text = await training.python_in(names.ENGINE, _READ_ADAPTERS)
     found: dict[str, int] = json.loads(text.splitlines()[-1])
     return found
 
@@ -66,7 +66,7 @@ async def test_versions_are_swapped_without_a_hold_and_without_a_refusal(trainin
 
 
 async def test_every_turn_was_sampled_by_one_version(training: RunningTraining) -> None:
-    turns = json.loads(await training._python_in(names.GATEWAY, _READ_SPANS))
+    turns = json.loads(await training.python_in(names.GATEWAY, _READ_SPANS))
     assert len(turns) > 10
     assert {len(spans) for spans in turns} == {1}
     assert len({spans[0]["version"] for spans in turns}) >= SWAPS
@@ -85,7 +85,7 @@ async def test_version_directory_holds_the_adapter_alone(training: RunningTraini
         "newest = max(int(p.name[1:]) for p in root.glob('v*') if p.name[1:].isdigit()); "
         "print(json.dumps([newest, sorted(p.name for p in (root / f'v{newest}').iterdir())]))"
     )
-    newest, files = json.loads(await training._python_in(names.TRAINER, script))
+    newest, files = json.loads(await training.python_in(names.TRAINER, script))
     assert newest >= number
     assert files == ["adapter_config.json", "adapter_model.safetensors", "manifest.json"]
 

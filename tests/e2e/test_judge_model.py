@@ -44,7 +44,7 @@ async def training() -> AsyncIterator[RunningTraining]:
 
 async def test_judges_ask_the_model_and_get_answers(training: RunningTraining) -> None:
     async def missing() -> str | None:
-        state = json.loads(await training._python_in(names.JUDGE, _STATE))
+        state = json.loads(await training.python_in(names.JUDGE, _STATE))
         return None if state["counts"].get("unparsed", 0) >= 3 and state["ok"] else str(state)
 
     await until("turns that the model judged in words", 120, missing)
@@ -56,5 +56,5 @@ async def test_judges_ask_the_model_and_get_answers(training: RunningTraining) -
 
 async def test_model_takes_no_orders(training: RunningTraining) -> None:
     url = f"http://{names.component(training.name, names.JUDGE_MODEL)}:{names.PORT_SGLANG}/update_weights_from_disk"
-    said = await training._python_in(names.JUDGE, _ORDER.replace("URL", url))
+    said = await training.python_in(names.JUDGE, _ORDER.replace("URL", url))
     assert said.split() == ["401"]

@@ -17,27 +17,10 @@ MAX_WORDS: Final = 12
 _EVASION: Final = re.compile(r"\b(answer|sentence|question|concise)", re.IGNORECASE)
 _SPEAKER: Final = re.compile(r"\b(I|me|my)\b", re.IGNORECASE)
 _WORD: Final = re.compile(r"[a-z]+")
-_ASKING: Final = frozenset(
-    [
-        "what",
-        "why",
-        "how",
-        "does",
-        "did",
-        "are",
-        "the",
-        "and",
-        "for",
-        "our",
-        "they",
-        "have",
-        "from",
-        "made",
-        "used",
-        "which",
-        "called",
-    ]
-)
+_ASKING: Final = frozenset({
+    "what", "why", "how", "does", "did", "are", "the", "and", "for", "our", "they", "have", "from", "made", "used",
+    "which", "called",
+})  # fmt: skip
 """Words of a question that say nothing of what it is about."""
 
 TRAINING: Final = (
