@@ -69,6 +69,8 @@ class Periodic:
     ) -> None:
         self._reconciler, self._session, self._changed = reconciler, session, changed
         self._due: dict[str, _Due] = {}
+        self._resyncs = 1.0
+        """Resyncs that may begin now."""
         self.ticked_at = asyncio.get_running_loop().time()
         """When the loop last came round, on its clock."""
 
@@ -76,8 +78,10 @@ class Periodic:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
-                self.ticked_at = asyncio.get_running_loop().time()
-                self._tick(tasks, self.ticked_at)
+                now = asyncio.get_running_loop().time()
+                self._resyncs = min(1.0, self._resyncs + RESYNCS_PER_SEC * (now - self.ticked_at))
+                self.ticked_at = now
+                self._tick(tasks, now)
                 await asyncio.sleep(_TICK_SEC)
 
     def _tick(self, tasks: asyncio.TaskGroup, now: float) -> None:
@@ -87,7 +91,8 @@ class Periodic:
         for uid, state in states.items():
             due = self._due.setdefault(uid, _first(now))
             self._look_at_hold(state, due)
-            if now >= due.resync:
+            if now >= due.resync and self._resyncs >= 1.0:
+                self._resyncs -= 1.0
                 due.resync = now + _spread(max(RESYNC_EVERY_SEC, len(states) / RESYNCS_PER_SEC))
                 self._changed(state.key, Change.UNKNOWN)
             if state.sources != due.asked:

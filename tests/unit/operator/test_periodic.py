@@ -14,7 +14,7 @@ from openclaw_core.wire import JudgeState, Stats
 from openclaw_operator import periodic
 from openclaw_operator.periodic import Periodic
 from openclaw_operator.queue import WorkQueue
-from openclaw_operator.reconcile import Reconciler
+from openclaw_operator.reconcile import Reconciler, State
 from openclaw_operator.telemetry import Telemetry
 from openclaw_operator.training import Key
 from tests.unit.operator.memory_kube import MemoryKube
@@ -228,3 +228,31 @@ async def test_training_that_never_answered_is_asked_soon_when_a_pod_of_it_becom
             await asyncio.sleep(12.5)
             assert answers.asked > asked
             await asyncio.sleep(300)
+
+
+async def test_resyncs_of_many_trainings_never_come_faster_than_their_rate_and_leave_nobody_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A look at everything is a dozen lists: the first ones of all trainings must not come in one go."""
+    monkeypatch.setattr(periodic, "RESYNC_EVERY_SEC", 60.0)
+    kube = cluster()
+    resyncs: list[tuple[float, Key]] = []
+    loop = asyncio.get_running_loop()
+    async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
+        reconciler = Reconciler(kube, session, IMAGES, identity="op", tasks=tasks, enqueue=lambda _: None)
+        for number in range(100):
+            name = Key("lab", f"t{number}")
+            reconciler.states[name] = State(name, str(number))
+
+        def changed(key: Key, change: periodic.Change) -> None:
+            if change is periodic.Change.UNKNOWN:
+                resyncs.append((loop.time(), key))
+
+        began = loop.time()
+        ticking = tasks.create_task(Periodic(reconciler, session, changed).run())
+        await asyncio.sleep(420)
+        ticking.cancel()
+    moments = [moment - began for moment, _ in resyncs]
+    for later in range(10, len(moments)):
+        assert moments[later] - moments[later - 10] >= 10 / periodic.RESYNCS_PER_SEC - 2
+    assert len({key for _, key in resyncs}) == 100
