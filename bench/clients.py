@@ -7,7 +7,7 @@ posts them, one after another, while clients ask without a pause. A request fail
 import asyncio
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import openai
@@ -17,7 +17,8 @@ from tests.contract.gateway.gateway_process import KEY, GatewayProcess, gateway_
 from tests.fakes.engine import FakeEngine, Knobs
 
 WINDOWS_SEC = (0.1, 0.5, 1.0, 2.0)
-BETWEEN_SEC = 1.0
+HELD_SHARE = 0.1
+"""Of the time submissions are held at most, as the operator sees to it."""
 CLIENTS = 8
 
 
@@ -26,7 +27,8 @@ class Asked:
     """Requests of all clients, and those of them that ended in an exception."""
 
     requests: int = 0
-    failures: int = 0
+    failures: list[str] = field(default_factory=list)
+    """What each said."""
 
 
 async def measure(rounds: int = 3) -> Asked:
@@ -60,14 +62,13 @@ async def _ask(client: openai.AsyncOpenAI, asked: Asked, *, stream: bool) -> Non
             if isinstance(answer, openai.AsyncStream):
                 async for _ in answer:
                     pass
-        except openai.OpenAIError:
-            asked.failures += 1
+        except openai.OpenAIError as error:
+            asked.failures.append(str(error))
 
 
 async def _holds(gateway: GatewayProcess, windows: Sequence[float]) -> None:
     for epoch, seconds in enumerate(windows, start=1):
-        await asyncio.sleep(BETWEEN_SEC)
         await gateway.internal("/internal/paused", Paused(epoch=epoch, lease_sec=30.0))
         await asyncio.sleep(seconds)
         await gateway.internal("/internal/paused", Paused(epoch=epoch, lease_sec=0.0))
-    await asyncio.sleep(5.0)
+        await asyncio.sleep(max(1.0, seconds / HELD_SHARE - seconds))

@@ -1,7 +1,7 @@
 """A weight sync on real SGLang: its window beside the mere copying of the bytes, and swaps that refuse nobody.
 
     operator's own loop ──▶ pod of the engine image: sync agent, SGLang     (whole weights: tiny and 135 million)
-                        └─▶ stand-in gateway, which notes the window
+                        └─▶ stand-in gateway, which notes the window        (idle, then under users: `openclaw_rl`)
 
     operator's own loop ──▶ pod with a LoRA adapter     ◀── real gateway ◀── clients without retries
                         └─▶ relay to that gateway's internal port
@@ -11,10 +11,11 @@ same pod and between the syncs. Needs the cluster and the images of `make cluste
 """
 
 import asyncio
+import itertools
 import json
 import statistics
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from bench import stand_ins
+from bench import openclaw_rl, stand_ins
 from openclaw_core import kube, names
 from openclaw_core.config.spec import TrainingSpec
 from openclaw_core.kube import Kube
@@ -45,6 +46,8 @@ GATEWAY = "127.0.9.101"
 LORA = {"rank": tiny_policy.RANK, "alpha": tiny_policy.ALPHA, "publish": "adapter"}
 CLIENTS = 4
 BETWEEN_SEC = 1.0
+STEPS = 5
+"""Of each rhythm, beside OpenClaw-RL's."""
 READ = """
 import json, os, sys, time
 paths = [os.path.join(sys.argv[1], name) for name in os.listdir(sys.argv[1]) if name.endswith(".safetensors")]
@@ -70,6 +73,8 @@ class Whole:
     windows: list[float] = field(default_factory=list)
     engines: list[float] = field(default_factory=list)
     copies: list[float] = field(default_factory=list)
+    replayed: Mapping[str, float] = field(default_factory=dict)
+    """Beside OpenClaw-RL's rhythm."""
 
     def figures(self, shape: str) -> dict[str, object]:
         window, engine, copy = (statistics.median(values) for values in (self.windows, self.engines, self.copies))
@@ -89,8 +94,8 @@ async def measure(api: Kube, kubeconfig: dict[str, Any], rounds: int) -> dict[st
         for shape in ("tiny", "135M"):
             engine_pod.apply_agent_config(space, engine_pod.cpu_config())
             with engine_pod.with_agent(space, "v1", shape) as pod:
-                whole = await _whole(api, kubeconfig, pod, rounds)
-            found |= whole.figures(shape)
+                whole = await _whole(api, kubeconfig, pod, rounds, replayed=STEPS if shape == "135M" else 0)
+            found |= whole.figures(shape) | dict(whole.replayed)
         engine_pod.apply_agent_config(space, engine_pod.cpu_config(lora=LORA))
         with engine_pod.with_agent(space, "v5") as pod:
             found |= await _adapters(api, pod, rounds)
@@ -100,22 +105,35 @@ async def measure(api: Kube, kubeconfig: dict[str, Any], rounds: int) -> dict[st
 # ---------------------------------------------------------------- whole weights
 
 
-async def _whole(api: Kube, kubeconfig: dict[str, Any], pod: EnginePod, rounds: int) -> Whole:
+async def _whole(api: Kube, kubeconfig: dict[str, Any], pod: EnginePod, rounds: int, replayed: int) -> Whole:
     found, versions = Whole(), pod.versions()
     watching = stand_ins.Gateways((GATEWAY,), kubeconfig, pod.space, names.weight_sync_lease(NAME))
     await _lease(api, pod.space)
     with stand_ins.process(watching) as gateway:
         async with _operator(api, pod, "bench", {}) as sync:
-            for number in range(rounds + 1):
-                last = await sync(versions[f"v{2 - number % 2}"])
+
+            async def exchange(version: str) -> LastSync:
+                return await sync(versions[version])
+
+            async def timed(version: str) -> tuple[LastSync, float]:
+                last = await exchange(version)
                 await asyncio.sleep(BETWEEN_SEC)
-                window = max(seconds for epoch, seconds in gateway.rows() if epoch == last.epoch)
-                size, copied = json.loads(pod.execute("python3", "-c", READ, f"{names.WEIGHTS_DIR}/v{2 - number % 2}"))
+                return last, max(row.seconds for row in gateway.rows() if row.epoch == last.epoch)
+
+            async def window(version: str) -> float:
+                return (await timed(version))[1]
+
+            turns = itertools.cycle(("v2", "v1"))
+            for number, version in zip(range(rounds + 1), turns, strict=False):
+                last, seconds = await timed(version)
+                size, copied = json.loads(pod.execute("python3", "-c", READ, f"{names.WEIGHTS_DIR}/{version}"))
                 if number:  # the first opens connections and fills caches
                     found.size = size
-                    found.windows.append(window)
+                    found.windows.append(seconds)
                     found.engines.append((last.engine_ms or 0.0) / 1000)
                     found.copies.append(copied)
+            if replayed:
+                found.replayed = await openclaw_rl.measure(pod.sglang, exchange, window, turns, replayed)
     return found
 
 

@@ -2,7 +2,8 @@
 
 What is measured is the operator and the API server, so these cost next to nothing: a few lines of HTTP/1.1 with
 keep-alive instead of a web framework, and no logic but the contract. A gateway notes, on the machine's monotonic clock,
-the first word of each epoch's hold and of its release, by post or by Lease watch, whichever is first.
+the first word of each epoch's hold and of its release, by post or by Lease watch, whichever is first; an engine notes
+the begin and the end of its update.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
 from openclaw_core import kube, names
 from openclaw_core.kube import Kube
@@ -23,8 +24,18 @@ from openclaw_core.wire import AgentState, Paused, PausedAck, Prepare, Prepared,
 
 LEASES = "coordination.k8s.io/v1"
 Answer = Callable[[str, bytes], Awaitable[str]]
-Row = tuple[int, float]
-"""(epoch, seconds): how long a gateway's window was, or an engine's update."""
+
+
+class Row(NamedTuple):
+    """A gateway's window or an engine's update; seconds of the machine's monotonic clock."""
+
+    epoch: int
+    began: float
+    ended: float
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
 
 
 class _Http(asyncio.Protocol):
@@ -80,9 +91,9 @@ class Agent:
         began = time.monotonic()
         await asyncio.sleep(self.update_sec)
         self.version, self.highest = asked.version, asked.epoch
-        seconds = time.monotonic() - began
-        self.rows.append((asked.epoch, seconds))
-        return Synced(epoch=asked.epoch, version=asked.version, ok=True, pause_sec=seconds).model_dump_json()
+        row = Row(asked.epoch, began, time.monotonic())
+        self.rows.append(row)
+        return Synced(epoch=asked.epoch, version=asked.version, ok=True, pause_sec=row.seconds).model_dump_json()
 
 
 @dataclass
@@ -107,7 +118,7 @@ class Gateway:
             self.held[epoch] = moment
         elif not held and epoch in self.held and epoch not in self.released:
             self.released.add(epoch)
-            self.rows.append((epoch, moment - self.held[epoch]))
+            self.rows.append(Row(epoch, self.held[epoch], moment))
 
     async def watch(self, api: Kube, namespace: str, lease: str) -> None:
         collection, only = kube.path(LEASES, "leases", namespace), f"metadata.name={lease}"

@@ -3,6 +3,7 @@
 The operator's own loop runs here against stand-in agents and gateways in two other processes (`stand_ins`); Lease and
 events live in a fresh namespace. A window is what a user of one gateway sees: from its first word of the hold (direct
 post or Lease watch) to its first word of the release. Overhead = the longest window − the slowest engine's own update.
+`--table 30` shows the window's parts for fleets of 1 to 4 gateways and 1 to 8 engines first.
 Beside it, after each sync: the time from one Lease patch to the watch event of it; and how many requests of stock
 clients fail over such windows (`clients`). Then real SGLang (`real_engine`; `--real-rounds 0` leaves it out): the
 window beside the copying of the same bytes, and LoRA adapters swapped under load. The last line is JSON; what this run
@@ -20,10 +21,12 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 
 from bench import clients, real_engine, stand_ins
+from bench.stand_ins import Row
 from examples.quickstart.commands import Cluster
 from openclaw_core import kube, names
 from openclaw_core.config.spec import TrainingSpec
@@ -42,6 +45,8 @@ TOKENS = Tokens(gateway="bench", agent="bench")
 NAME, PROBE = "bench", "probe"
 GAP_SEC = 0.2
 ENGINE_SEC = 0.05
+FLEETS = ((1, 2, 4), (1, 2, 4, 8))
+"""Gateways and engines of the table."""
 Figures = dict[str, object]
 
 
@@ -115,14 +120,35 @@ class LeaseProbe:
 
 @dataclass(frozen=True)
 class Sync:
-    """One sync: its longest window on any gateway, and its slowest engine's own update. Seconds."""
+    """One sync in seconds: the longest window on any gateway, and what it and the time before it consist of."""
 
+    prepare: float
+    """From the publication to the first gateway's first word of the hold."""
+    announce: float
+    """From there until the last gateway has it."""
+    ack: float
+    """From there until the first engine is told to update."""
+    update: float
+    """The slowest engine's own update."""
+    release: float
+    """From the last engine's end to the last gateway's word of the release."""
     window: float
-    engine: float
+
+    @classmethod
+    def of(cls, published: float, windows: Sequence[Row], updates: Sequence[Row]) -> "Sync":
+        first, last = min(row.began for row in windows), max(row.began for row in windows)
+        return cls(
+            prepare=first - published,
+            announce=last - first,
+            ack=min(row.began for row in updates) - last,
+            update=max(row.seconds for row in updates),
+            release=max(row.ended for row in windows) - max(row.ended for row in updates),
+            window=max(row.seconds for row in windows),
+        )
 
     @property
     def overhead(self) -> float:
-        return self.window - self.engine
+        return self.window - self.update
 
 
 async def _syncs(api: Kube, namespace: str, stand_ins: "StandIns", rounds: int, probe: LeaseProbe) -> list[Sync]:
@@ -139,10 +165,10 @@ async def _syncs(api: Kube, namespace: str, stand_ins: "StandIns", rounds: int, 
             loop.update(training, _world(engines, gateways, None), TOKENS)
             await asyncio.sleep(2)
             for number in range(1, rounds + 1):
-                version = WeightVersion.of(number, f"{number:064x}")
+                version, published = WeightVersion.of(number, f"{number:064x}"), time.monotonic()
                 loop.update(training, _world(engines, gateways, version), TOKENS)
                 await _served(loop, str(version))
-                found.append(stand_ins.last_sync(loop.view.last_sync))
+                found.append(stand_ins.last_sync(published, loop.view.last_sync))
                 await asyncio.sleep(GAP_SEC)
                 await probe.round()
                 await asyncio.sleep(GAP_SEC)
@@ -167,18 +193,18 @@ class StandIns:
     engine_process: stand_ins.Process
     gateway_process: stand_ins.Process
 
-    def last_sync(self, last: LastSync | None) -> Sync:
+    def last_sync(self, published: float, last: LastSync | None) -> Sync:
         """What they noted of the sync that ended just now."""
         assert last is not None
-        windows: list[float] = []
-        updates: list[float] = []
+        windows: list[Row] = []
+        updates: list[Row] = []
         for _ in range(100):  # a gateway may still be reading its word; nothing is measured in this moment
             time.sleep(0.05)
-            windows += [seconds for epoch, seconds in self.gateway_process.rows() if epoch == last.epoch]
-            updates += [seconds for epoch, seconds in self.engine_process.rows() if epoch == last.epoch]
+            windows += [row for row in self.gateway_process.rows() if row.epoch == last.epoch]
+            updates += [row for row in self.engine_process.rows() if row.epoch == last.epoch]
             if len(windows) == len(self.gateways):
                 break
-        return Sync(window=max(windows), engine=max(updates))
+        return Sync.of(published, windows, updates)
 
 
 def _percentile(values: list[float], share: float) -> float:
@@ -187,25 +213,49 @@ def _percentile(values: list[float], share: float) -> float:
 
 
 async def _run(options: argparse.Namespace) -> Figures:
-    engines = [f"127.0.8.{index + 1}" for index in range(options.engines)]
-    gateways = [f"127.0.9.{index + 1}" for index in range(options.gateways)]
     kubeconfig = Cluster.from_environment().parsed_kubeconfig()
+    async with Kube.from_kubeconfig(kubeconfig) as api:
+        if options.table:
+            sys.stdout.write(await _table(api, kubeconfig, options.table) + "\n\n")
+        syncs, watch = await _fleet(api, kubeconfig, options.gateways, options.engines, options.rounds)
+        asked = await clients.measure(options.client_rounds)
+        real = await real_engine.measure(api, kubeconfig, options.real_rounds) if options.real_rounds else {}
+    return _result(options, syncs, watch, asked) | real
+
+
+async def _fleet(
+    api: Kube, kubeconfig: dict[str, Any], gateways: int, engines: int, rounds: int
+) -> tuple[list[Sync], list[float]]:
+    """Syncs of a fleet of stand-ins, and the Lease probe's times beside them."""
+    at_engines = [f"127.0.8.{index + 1}" for index in range(engines)]
+    at_gateways = [f"127.0.9.{index + 1}" for index in range(gateways)]
     async with AsyncExitStack() as stack:
-        api = await stack.enter_async_context(Kube.from_kubeconfig(kubeconfig))
         namespace = await stack.enter_async_context(_namespace(api))
         lease = names.weight_sync_lease(NAME)
         await api.create(kube.path(LEASES, "leases", namespace), {"metadata": {"name": lease}})
-        engine_process = stack.enter_context(stand_ins.process(stand_ins.Engines(tuple(engines), ENGINE_SEC)))
-        watching = stand_ins.Gateways(tuple(gateways), kubeconfig, namespace, lease)
+        engine_process = stack.enter_context(stand_ins.process(stand_ins.Engines(tuple(at_engines), ENGINE_SEC)))
+        watching = stand_ins.Gateways(tuple(at_gateways), kubeconfig, namespace, lease)
         gateway_process = stack.enter_context(stand_ins.process(watching))
         gc.collect()
         gc.freeze()
-        played, probe = StandIns(engines, gateways, engine_process, gateway_process), LeaseProbe(api, namespace)
+        played = StandIns(at_engines, at_gateways, engine_process, gateway_process)
+        probe = LeaseProbe(api, namespace)
         async with probe.watching():
-            syncs = await _syncs(api, namespace, played, options.rounds, probe)
-        asked = await clients.measure(options.client_rounds)
-        real = await real_engine.measure(api, kubeconfig, options.real_rounds) if options.real_rounds else {}
-    return _result(options, syncs, probe.took, asked) | real
+            return await _syncs(api, namespace, played, rounds, probe), probe.took
+
+
+async def _table(api: Kube, kubeconfig: dict[str, Any], rounds: int) -> str:
+    """Medians in milliseconds for fleets of every size, as a table."""
+    parts = ("prepare", "announce", "ack", "update", "release", "window")
+    lines = [f"| gateways | engines | {' | '.join(parts)} | overhead | Lease |", "| --- " * (len(parts) + 4) + "|"]
+    for gateways in FLEETS[0]:
+        for engines in FLEETS[1]:
+            syncs, watch = await _fleet(api, kubeconfig, gateways, engines, rounds)
+            values = [[getattr(sync, part) for sync in syncs] for part in (*parts, "overhead")] + [watch]
+            medians = " | ".join(f"{statistics.median(each) * 1000:.1f}" for each in values)
+            lines.append(f"| {gateways} | {engines} | {medians} |")
+            sys.stderr.write(lines[-1] + "\n")
+    return "\n".join(lines)
 
 
 def _result(options: argparse.Namespace, syncs: list[Sync], watch: list[float], asked: clients.Asked) -> Figures:
@@ -224,7 +274,7 @@ def _result(options: argparse.Namespace, syncs: list[Sync], watch: list[float], 
         "window_over_copy": None,
         "lora_503": None,
         "client_requests": asked.requests,
-        "client_failures": asked.failures,
+        "client_failures": len(asked.failures),
     }
 
 
@@ -237,6 +287,7 @@ def main() -> None:
     parser.add_argument("--gateways", type=int, default=4)
     parser.add_argument("--engines", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--table", type=int, default=0, help="syncs of each size of fleet, shown as a table; 0: none")
     parser.add_argument("--client-rounds", type=int, default=3, help="times that clients meet each length of window")
     parser.add_argument("--real-rounds", type=int, default=12, help="syncs of each kind on real SGLang; 0: none")
     sys.stdout.write(json.dumps(asyncio.run(_run(parser.parse_args()))) + "\n")

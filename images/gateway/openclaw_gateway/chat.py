@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from openclaw_gateway import asgi, conversation, engine_http, errors, identifiers, recording
-from openclaw_gateway.chat_requests import ChatRequest
+from openclaw_gateway.chat_requests import ChatRequest, retries_of
 from openclaw_gateway.exchanges import ClientLostError, Exchange, Exchanges
 from openclaw_gateway.faces import Face
 from openclaw_gateway.gate import Gate
@@ -108,7 +108,7 @@ class Chat:
         caller = self._keys.caller(headers)
         self._metrics.asked(caller.name, face.path)
         raw = await asgi.read_body(receive, client)
-        entering = self._gate.enter()
+        entering = self._gate.enter(retries_of(headers))
         await (asgi.unless_gone(receive, entering) if self._gate.is_on() else entering)
         request = face.parse(headers, raw, default_main=self._settings.default_main)
         admission = await self._arrive(caller.owner, request, receive)

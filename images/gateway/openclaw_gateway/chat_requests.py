@@ -97,6 +97,12 @@ class ChatRequest(msgspec.Struct, frozen=True, dict=True):
         return {key: fingerprint(value)[:16] for key, value in values.items() if isinstance(value, str) and value}
 
 
+def retries_of(headers: Mapping[str, str]) -> int:
+    """How often an official client sent this request before; 0 of any other."""
+    told = headers.get("x-stainless-retry-count", "")
+    return int(told) if told.isascii() and told.isdigit() else 0
+
+
 def parse(headers: Mapping[str, str], raw: bytes, *, default_main: bool) -> ChatRequest:
     return of_body(headers, json_object(raw), raw, default_main=default_main)
 
@@ -145,7 +151,7 @@ def _request(
         done=_is_true(headers.get("x-session-done"), body.get("session_done")),
         opt_out=_is_true(headers.get("x-openclaw-no-train"), None),
         idempotency_key=(headers.get("idempotency-key") or "")[:_MAX_NAME] or None,
-        is_retry=_count(headers.get("x-stainless-retry-count")) >= 1,
+        is_retry=retries_of(headers) >= 1,
         sampling=_sampling(body),
         repetition_penalty=_number(body, "repetition_penalty", 1.0),
         completion=completion,
@@ -185,10 +191,6 @@ def _is_true(header: str | None, key: Any) -> bool:
     if header is not None:
         return header.strip().lower() in _TRUE
     return key is True or (isinstance(key, str | int) and str(key).strip().lower() in _TRUE)
-
-
-def _count(header: str | None) -> int:
-    return int(header) if header and header.isascii() and header.isdigit() else 0
 
 
 def _sampling(body: Mapping[str, Any]) -> wire.Sampling:

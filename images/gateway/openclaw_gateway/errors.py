@@ -4,6 +4,7 @@ openai-python retries 408, 409, 429 and 5xx twice and honours Retry-After up to 
 uses another status.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +27,8 @@ _WHERE_IN_ITS_SOURCE = re.compile(r"\n\s*File \"|Traceback \(most recent call la
 
 
 class ApiError(Exception):
-    """One refusal. `retry_after_sec` becomes a Retry-After header, in whole seconds.
+    """One refusal. `retry_after_sec` becomes a Retry-After header, in whole seconds; the official clients, which read
+    Retry-After-Ms first, are told a broken number exactly.
 
     `should_retry` False tells the official clients not to try again by themselves, whatever the status.
     """
@@ -39,7 +41,7 @@ class ApiError(Exception):
         kind: str = "invalid_request_error",
         code: str | None = None,
         param: str | None = None,
-        retry_after_sec: int | None = None,
+        retry_after_sec: float | None = None,
         should_retry: bool = True,
     ) -> None:
         super().__init__(message)
@@ -50,8 +52,12 @@ class ApiError(Exception):
         return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
     def headers(self) -> dict[str, str]:
-        found = {} if self.retry_after_sec is None else {"Retry-After": str(self.retry_after_sec)}
-        return found if self.should_retry else found | {"x-should-retry": "false"}
+        found = {} if self.should_retry else {"x-should-retry": "false"}
+        if self.retry_after_sec is not None:
+            found["Retry-After"] = str(math.ceil(self.retry_after_sec))
+            if not float(self.retry_after_sec).is_integer():
+                found["Retry-After-Ms"] = str(math.ceil(self.retry_after_sec * 1000))
+        return found
 
     def frame(self) -> bytes:
         """The same as an event, for a stream that has begun."""
@@ -62,7 +68,7 @@ def unauthorized(message: str) -> ApiError:
     return ApiError(401, message, kind="authentication_error", code="invalid_api_key")
 
 
-def paused(retry_after_sec: int) -> ApiError:
+def paused(retry_after_sec: float) -> ApiError:
     return ApiError(503, PAUSED_MESSAGE, kind="server_error", code="paused", retry_after_sec=retry_after_sec)
 
 

@@ -55,15 +55,15 @@ class Gate:
         """A weight sync pauses submissions."""
         return self.pause.is_on(self._now())
 
-    def refusal(self) -> errors.ApiError:
-        return errors.paused(self.pause.retry_after(self._now()))
+    async def enter(self, retries: int = 0) -> None:
+        """Pass, or raise ApiError 503; or wait for the end of the pause, which its expiry bounds.
 
-    async def enter(self) -> None:
-        """Pass, or raise ApiError 503; or wait for the end of the pause, which its expiry bounds."""
+        `retries`: how often this request came before, as its client says.
+        """
         self._refuse_held()
         while self.is_on():
             if not self._holds_requests:
-                raise self.refusal()
+                raise errors.paused(self.pause.retry_after(self._now(), retries))
             await self._over()
             self._refuse_held()
 

@@ -7,6 +7,7 @@ Rules, so that skewed clocks, a dead operator or a lost API server can only fail
 - An epoch is never reused: whatever speaks of an older one than the newest seen is stale news.
 """
 
+import statistics
 from collections import deque
 from dataclasses import dataclass
 
@@ -14,6 +15,14 @@ from openclaw_core.leases import Canary
 
 CLOCK_SKEW_SEC = 5.0
 _REMEMBERED = 5
+_UNKNOWN_SEC = 0.5
+"""What a hold takes, or takes still, of which nothing better is known."""
+_LONGEST_USUAL_SEC = 2.0
+"""Windows up to this long fail no request of a stock client."""
+_AFTER_SEC, _SPREAD_SEC = 0.1, 0.25
+"""Between a hold's expected end and the return of the first and the last of those it refused."""
+_LONGEST_WAIT_SEC = 120.0
+"""openai-python does not wait longer."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +84,17 @@ class Pause:
     def is_on(self, now: float) -> bool:
         return self.remaining(now) > 0
 
-    def retry_after(self, now: float) -> int:
-        """Whole seconds a client should wait: as long as recent holds took, at most what is left of this one."""
+    def retry_after(self, now: float, retries: int = 0) -> float:
+        """Seconds a client should wait that came `retries` times before: until the hold is over, as recent ones went.
+
+        At first to the usual end. Stock clients come back twice, so the last time they are sent to the end of the
+        longest, and of a window of two seconds. Those who came late come back late, lest all come at once.
+        """
         if self._hold is None:
-            return 1
-        usual = max(self._lengths, default=1.0)
-        left = self.remaining(now)
-        expected = usual - (now - self._hold.began_at)
-        return max(1, min(120, int(min(left, max(expected, 0.0)) + 0.999)))
+            return _UNKNOWN_SEC
+        recent = self._lengths or [_UNKNOWN_SEC]
+        lasting = max(*recent, _LONGEST_USUAL_SEC) if retries else statistics.median(recent)
+        elapsed = now - self._hold.began_at
+        expected = lasting - elapsed if elapsed < lasting else max(_UNKNOWN_SEC, elapsed / 2)
+        spread = _SPREAD_SEC * (elapsed / lasting if elapsed < lasting else 1.0)
+        return min(_AFTER_SEC + spread + min(self.remaining(now), expected), _LONGEST_WAIT_SEC)

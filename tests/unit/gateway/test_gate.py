@@ -21,7 +21,7 @@ async def test_paused_gate_refuses_until_the_hold_expires():
     with pytest.raises(ApiError) as refused:
         await closed.enter()
     assert (refused.value.status, refused.value.message) == (503, "submission paused for weight update")
-    assert refused.value.headers() == {"Retry-After": "1"}
+    assert refused.value.headers() == {"Retry-After": "1", "Retry-After-Ms": "850"}
     await asyncio.sleep(0.5)
     await closed.enter()
 

@@ -69,18 +69,36 @@ def test_long_past_hold_is_ignored_for_good():
     assert pause.hold(8, 120, now=2.0)
 
 
+def waits(pause: Pause, *moments: tuple[float, int]) -> list[float]:
+    return [round(pause.retry_after(now, retries), 3) for now, retries in moments]
+
+
 def test_retry_after_follows_recent_holds_and_never_exceeds_what_is_left():
     pause = Pause()
     pause.hold(1, 120, now=0.0)
-    assert pause.retry_after(0.0) == 1
+    assert waits(pause, (0.0, 0), (0.25, 0), (1.0, 0), (40.0, 0)) == [0.6, 0.475, 0.85, 20.35]
     pause.release(1, None, now=7.0)
     pause.hold(2, 120, now=20.0)
-    assert pause.retry_after(20.0) == 7
-    assert pause.retry_after(25.0) == 2
-    assert pause.retry_after(80.0) == 1
+    assert waits(pause, (20.0, 0), (25.0, 0), (80.0, 0), (138.0, 0)) == [7.1, 2.279, 30.35, 2.35]
     pause.release(2, None, now=100.0)
     pause.hold(3, 10, now=200.0)
-    assert pause.retry_after(200.0) == 10
+    assert waits(pause, (200.0, 0)) == [10.1]
+    pause.hold(4, 900, now=300.0)
+    assert waits(pause, (700.0, 0)) == [120.0]
+
+
+@pytest.mark.parametrize("usual", [0.01, 0.3, 1.9, 2.0, 30.0])
+@pytest.mark.parametrize("window", [0.1, 0.5, 1.0, 1.7, 2.0])
+def test_window_of_two_seconds_is_over_when_a_stock_client_comes_back_for_the_last_time(usual: float, window: float):
+    pause = Pause()
+    pause.hold(1, 120, now=0.0)
+    pause.release(1, None, now=usual)
+    pause.hold(2, 120, now=100.0)
+    for came in range(int(window * 100)):
+        now, retries = 100 + came / 100, 0
+        while now < 100 + window:
+            now, retries = now + pause.retry_after(now, retries), retries + 1
+        assert retries <= 2, came
 
 
 def test_canary_answers_its_sessions_from_its_begin_to_its_end():
