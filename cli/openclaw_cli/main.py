@@ -44,6 +44,10 @@ def convert(
     faults = validation.faults(Located(converted.resource, {}))
     _fail_on(converted.problems or [converted.told(fault) for fault in faults])
     click.echo(text, nl=False)
+    if hold := converted.resource["spec"].get("policyServing", {}).get("hold"):
+        click.echo(
+            f"note: spec.policyServing.hold ends by itself at {hold['until']}; move `until` to hold longer", err=True
+        )
 
 
 @main.command()

@@ -82,12 +82,13 @@ def test_two_files_that_disagree_are_refused(tmp_path: Path) -> None:
     assert "config.toml:2: policy_serving.weight_sync_pause says True" in err
 
 
-def test_submission_disabled_becomes_a_hold(tmp_path: Path) -> None:
+def test_submission_disabled_becomes_a_hold_and_its_end_is_told(tmp_path: Path) -> None:
     settings = '{"serving": {"submission_enabled": false}, "api": {"base_url": "http://j/v1"}, "judge": {"model": "m"}}'
     code, out, err = run("convert", *write(tmp_path, "", settings))
-    assert (code, err) == (0, "")
     hold = yaml.safe_load(out)["spec"]["policyServing"]["hold"]
     assert hold["reason"] == "serving.submission_enabled is false"
+    told = f"note: spec.policyServing.hold ends by itself at {hold['until']}; move `until` to hold longer\n"
+    assert (code, err) == (0, told)
 
 
 def test_value_out_of_range_names_field_value_and_limit(tmp_path: Path) -> None:

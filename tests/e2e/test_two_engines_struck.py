@@ -1,0 +1,145 @@
+"""The fault matrix's pass with real engines: two of them, and in a hold every process is killed, then stopped.
+
+Clients ask all the time and try again until they are answered. After each fault nobody waits for an answer any more,
+both engines serve the version that is called served, and no hold is left. About fifteen minutes.
+"""
+
+import asyncio
+import json
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import aiohttp
+import pytest
+
+from openclaw_core import names
+from tests.e2e import kills
+from tests.e2e.running_training import OPERATOR, PAUSE_TIMEOUT_SEC, Pod, RunningTraining, running_training, until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(2700)]
+NAMESPACE = "openclaw-two-engines"
+ENGINES = 2
+STOPPED_SEC = PAUSE_TIMEOUT_SEC + 2.0
+"""Longer than the hold: what is stopped is not back before it ends by itself."""
+REPLY_SLACK_SEC = 2.0
+PATIENCE_SEC = 90.0
+_LOADED = f"""
+import json, urllib.request
+print(json.load(urllib.request.urlopen("http://127.0.0.1:{names.PORT_SGLANG}/model_info", timeout=5))["weight_version"])
+"""
+SGLANG = "SGLang"
+
+
+@dataclass
+class Client:
+    """Asks one thing after another, each until it is answered."""
+
+    training: RunningTraining
+    answered: list[float] = field(default_factory=list)
+    lost: int = 0
+
+    async def run(self) -> None:
+        while True:
+            began = time.monotonic()
+            while not await self._answers():
+                if time.monotonic() - began > PATIENCE_SEC:
+                    self.lost += 1
+                    break
+                await asyncio.sleep(0.1)
+            else:
+                self.answered.append(time.monotonic())
+            await asyncio.sleep(0.1)
+
+    async def _answers(self) -> bool:
+        try:
+            status, _, body = await self.training.ask(8)
+        except (aiohttp.ClientError, TimeoutError, ConnectionError):
+            return False
+        return status == 200 and bool(json.loads(body)["choices"])
+
+    def longest_silence(self, began: float) -> float:
+        moments = [began, *(moment for moment in self.answered if moment > began), time.monotonic()]
+        return max(after - before for before, after in pairwise(moments))
+
+
+@asynccontextmanager
+async def asking(training: RunningTraining) -> AsyncIterator[Client]:
+    client = Client(training)
+    task = asyncio.create_task(client.run())
+    try:
+        yield client
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+Signal = Callable[[signal.Signals], Awaitable[None]]
+
+
+def signals(training: RunningTraining, actor: str, pod: Pod) -> Signal:
+    """How `actor` gets one: SGLang as its scheduler, everybody else as the first process of their container."""
+
+    async def send(number: signal.Signals) -> None:
+        if actor == SGLANG:
+            await kills.signal_process(training.cluster, training.namespace, pod.name, "sglang::scheduler", number)
+        else:
+            kills.signal_container(pod.container_id, number)
+
+    return send
+
+
+async def struck(training: RunningTraining, fault: str, send: Signal) -> None:
+    """In the middle of a hold; what was stopped goes on afterwards."""
+
+    async def missing() -> str | None:
+        return "no hold was seen" if training.history.newest.hold is None else None
+
+    await until("a hold", 90, missing, poll_sec=0.003)
+    if fault == "kill -9":
+        await send(signal.SIGKILL)
+        return
+    await send(signal.SIGSTOP)
+    await asyncio.sleep(STOPPED_SEC)
+    await send(signal.SIGCONT)
+
+
+async def serve_one_version(training: RunningTraining) -> None:
+    """Both engines have the version that is called served, and no hold is on."""
+
+    async def missing() -> str | None:
+        pods, state = await training.pods(names.ENGINE), training.history.newest
+        if len(pods) != ENGINES or not all(pod.ready for pod in pods):
+            return f"engines: {pods}"
+        loaded = [(await training.python_at(pod, _LOADED)).strip() for pod in pods]
+        same = set(loaded) == {state.serving_version} and training.history.newest == state and state.hold is None
+        return None if same else f"loaded {loaded}, {state}"
+
+    await until("both engines to serve the served version", 300, missing, poll_sec=0.2)
+
+
+async def test_fleet_of_two_real_engines_survives_every_fault_in_a_hold() -> None:
+    async with (
+        running_training(
+            NAMESPACE, policyServing={"replicas": ENGINES, "pauseTimeoutSec": PAUSE_TIMEOUT_SEC}
+        ) as training,
+        asking(training) as client,
+    ):
+        for fault in ("kill -9", "hang"):
+            for actor in (OPERATOR, names.TRAINER, names.GATEWAY, SGLANG, names.ENGINE):
+                pod = (await training.pods(names.ENGINE if actor == SGLANG else actor))[0]
+                accounts, began = await training.stats(), time.monotonic()
+                await struck(training, fault, signals(training, actor, pod))
+                await training.goes_on(within_sec=300)
+                await serve_one_version(training)
+                await training.accounts_hold(accounts)
+                silence = client.longest_silence(began)
+                print(f"{actor:10} {fault:8} longest silence {silence:.1f} s, lost {client.lost}")  # noqa: T201 - what was seen
+                assert client.lost == 0, f"{actor}, {fault}"
+                if actor not in (names.GATEWAY, names.ENGINE, SGLANG):
+                    assert silence <= PAUSE_TIMEOUT_SEC + REPLY_SLACK_SEC, f"{actor}, {fault}"
+                assert training.history.faults() == []
+        await training.nothing_trained_twice()
