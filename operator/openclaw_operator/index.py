@@ -6,7 +6,7 @@
 
 An event that is older than what is known, or only echoes our own write, changes nothing; resourceVersions are compared
 as numbers, as the API server's are. In doubt (a training that was there before us, a failed pass, a resync) a look
-lists everything. Bounded by the objects that carry a training's label.
+lists everything, as new as what was told of each kind. Bounded by the objects that carry a training's label.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,9 +41,12 @@ class Index:
 
     def __init__(self) -> None:
         self._known: dict[Key, _Known] = {}
+        self._newest: dict[str, int] = {}
+        """Highest resourceVersion that was told of each kind, of whatever training."""
 
     def told(self, key: Key, kind: str, event: str | None, body: Object) -> bool:
         """Take in one event of a watch (`event` None: of its first list); True when it tells something new."""
+        self._newest[kind] = max(self._newest.get(kind, 0), live.version(body))
         known = self._known.setdefault(key, _Known())
         told = _told_training if kind == names.KIND else _told_child
         new = told(known, kind, event, body)
@@ -64,6 +67,13 @@ class Index:
         known = self._known.get(key)
         return known.news if known is not None else 0
 
+    def newest(self, key: Key) -> dict[str, int]:
+        """By kind, the resourceVersion that a list must not be older than: what is known here would be lost."""
+        known, found = self._known.get(key, _Known()), dict(self._newest)
+        for item_kind, item in [*_by_kind(known.children), *_by_kind(known.pods)]:
+            found[item_kind] = max(found.get(item_kind, 0), live.version(item))
+        return found
+
     def listed(self, key: Key, found: Listed, news: int) -> Observation:
         """Replace what is known by a whole look that began after `news`; told of more since, doubt stays."""
         known = self._known[key] = _Known(live.without_managers(found.body), sure=self.news(key) == news, news=news)
@@ -78,6 +88,10 @@ class Index:
 
 def _observation(body: Object, known: _Known) -> Observation:
     return Observation(body, known.children, tuple(known.pods.values()))
+
+
+def _by_kind(table: Mapping[ChildKey, Object]) -> list[tuple[str, Object]]:
+    return [(kind, item) for (kind, _), item in table.items()]
 
 
 def _fill(known: _Known, lists: Mapping[str, Sequence[Object]]) -> None:

@@ -62,10 +62,11 @@ def without_managers(body: Object) -> Object:
 
 def newer(found: Object, known: Object) -> bool:
     """Whether `found` is later than `known`. The API server counts all its objects' resourceVersions as one."""
-    return _version(found) > _version(known)
+    return version(found) > version(known)
 
 
-def _version(item: Object) -> int:
+def version(item: Object) -> int:
+    """resourceVersion as a number; 0 of what has none."""
     return int(item["metadata"].get("resourceVersion") or 0)
 
 

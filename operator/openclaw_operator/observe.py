@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from openclaw_core import names
-from openclaw_core.kube import Kube, NotFoundError
+from openclaw_core.kube import Kube, KubeError, NotFoundError
 from openclaw_operator import kinds
 from openclaw_operator.kinds import Kind
 from openclaw_operator.training import Key
 
 Object = dict[str, Any]
+_TOO_NEW = 504
+"""The API server's watch cache did not come to that resourceVersion in time, or, put back to an older state, never."""
 ChildKey = tuple[str, str]
 """(kind, name)."""
 
@@ -53,15 +55,36 @@ class Listed:
     items: Mapping[str, Sequence[Object]]
 
 
-async def listed(kube: Kube, key: Key, applied: Sequence[Kind] = kinds.APPLIED) -> Listed | None:
-    """Read everything; None when the training is gone. `applied`: kinds of children this cluster can have."""
+async def listed(
+    kube: Kube, key: Key, applied: Sequence[Kind] = kinds.APPLIED, newest: Mapping[str, int] | None = None
+) -> Listed | None:
+    """Read everything; None when the training is gone. `applied`: kinds of children this cluster can have.
+
+    `newest`: by kind, the resourceVersion that the answer must not be older than. A kind that is not in there is read
+    as it is now, which an API server in front of an old etcd decodes every object of the namespace for.
+    """
     try:
         body = await kube.get(kinds.TRAINING.path(key.namespace, key.name))
     except NotFoundError:
         return None
     chosen, wanted = f"{names.LABEL_TRAINING}={key.name}", (*applied, kinds.POD)
-    lists = await asyncio.gather(*(kube.list(kind.collection(key.namespace), label_selector=chosen) for kind in wanted))
-    return Listed(body, {kind.kind: answer["items"] for kind, answer in zip(wanted, lists, strict=True)})
+    known = newest or {}
+    lists = await asyncio.gather(
+        *(_items(kube, kind.collection(key.namespace), chosen, known.get(kind.kind, 0)) for kind in wanted)
+    )
+    return Listed(body, {kind.kind: items for kind, items in zip(wanted, lists, strict=True)})
+
+
+async def _items(kube: Kube, collection: str, chosen: str, newest: int) -> Sequence[Object]:
+    if newest:
+        try:
+            answer = await kube.list(collection, label_selector=chosen, not_older_than=str(newest))
+        except KubeError as error:
+            if error.status != _TOO_NEW:
+                raise
+        else:
+            return list(answer["items"])
+    return list((await kube.list(collection, label_selector=chosen))["items"])
 
 
 def _label(item: Object, label: str) -> str | None:

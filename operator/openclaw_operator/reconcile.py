@@ -182,7 +182,7 @@ class Reconciler:
 
     async def _listed(self, key: Key) -> Observation | None:
         news = self.index.news(key)
-        found = await listed(self._kube, key, self._kinds)
+        found = await listed(self._kube, key, self._kinds, self.index.newest(key))
         return self.index.listed(key, found, news) if found is not None else None
 
     async def resolve(self, state: State, training: Training) -> bool:
