@@ -100,7 +100,7 @@ def status_facts(
     )
 
 
-def world(training: Training, seen: Observation) -> m.World:
+def world(training: Training, seen: Observation, pace: int = 1) -> m.World:
     """What the weight sync sees: engines and gateways with an address, the newest version, the pinned one."""
     engines = [(pod, pod.get("status", {}).get("podIP")) for pod in seen.pods_of(names.ENGINE)]
     gateways = [(pod, pod.get("status", {}).get("podIP")) for pod in seen.pods_of(names.GATEWAY)]
@@ -115,6 +115,7 @@ def world(training: Training, seen: Observation) -> m.World:
         sync_request=(seen.body["metadata"].get("annotations") or {}).get(names.ANNOTATION_SYNC),
         rollout=training.spec.policy_serving.rollout,
         sender=_sender(training, seen),
+        pace=pace,
     )
 
 

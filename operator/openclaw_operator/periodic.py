@@ -26,13 +26,14 @@ from openclaw_operator.training import Key
 
 log = logging.getLogger(__name__)
 RESYNC_EVERY_SEC = 600.0
-RESYNCS_PER_SEC = 0.5
+RESYNCS_PER_SEC = 0.25
 """Of all trainings together: a look at everything is a dozen lists."""
-POLLS_PER_SEC = 20.0
-"""Of all trainings together: from 200 of them on, each is asked less often than every 10 s."""
+POLLS_PER_SEC = 10.0
+"""Of all trainings together: from 100 of them on, each is asked less often than every 10 s."""
 SILENT_FACTOR_MAX = 8
-"""A training of which nobody answers is asked after twice, four times, … this many times as long; at the usual pace
-again as soon as one of its pods becomes Ready, stops being so, or has another address."""
+"""A training of which nobody answers is asked after twice, four times, … this many times as long, and only one part of
+it; all at the usual pace again as soon as that answers, or a pod becomes Ready, stops being so, or has another address.
+"""
 _TICK_SEC = 1.0
 
 
@@ -89,13 +90,13 @@ class Periodic:
         for uid in self._due.keys() - states.keys():
             del self._due[uid]
         for uid, state in states.items():
-            due = self._due.setdefault(uid, _first(now))
+            due = self._due.get(uid) or self._due.setdefault(uid, _first(now))
             self._look_at_hold(state, due)
             if now >= due.resync and self._resyncs >= 1.0:
                 self._resyncs -= 1.0
                 due.resync = now + _spread(max(RESYNC_EVERY_SEC, len(states) / RESYNCS_PER_SEC))
                 self._changed(state.key, Change.UNKNOWN)
-            if state.sources != due.asked:
+            if state.sources is not due.asked and state.sources != due.asked:
                 due.telemetry, due.silent = min(due.telemetry, due.polled + self._poll_every()), 1
             if not due.busy and now >= min(due.secrets, due.telemetry):
                 due.busy = True
@@ -104,6 +105,8 @@ class Periodic:
     def _look_at_hold(self, state: State, due: _Due) -> None:
         """A hold begins with an edit and ends with time: the status then says so at once."""
         hold = state.training.spec.policy_serving.hold if state.training is not None else None
+        if hold is None and due.hold == HoldState.NONE:
+            return
         seen, due.hold = due.hold, holds.state(hold, datetime.now(UTC))
         if seen != due.hold:
             self._changed(state.key, Change.KNOWN)
@@ -122,10 +125,12 @@ class Periodic:
 
     async def _poll(self, state: State, due: _Due, now: float) -> None:
         due.polled, due.asked, due.telemetry = now, state.sources, now + self._poll_every()
-        answered = await telemetry.poll(self._session, state.sources, state.telemetry)
+        was_silent = due.silent > 1
+        sources = state.sources.one() if was_silent else state.sources
+        answered = await telemetry.poll(self._session, sources, state.telemetry)
         heard = answered.answered or not due.asked
         due.silent = 1 if heard else min(2 * due.silent, SILENT_FACTOR_MAX)
-        due.telemetry = now + due.silent * self._poll_every()
+        due.telemetry = now if heard and was_silent else now + due.silent * self._poll_every()
         if answered != state.telemetry:
             state.telemetry = answered
             self._changed(state.key, Change.NUMBERS)

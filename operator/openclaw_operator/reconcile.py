@@ -35,6 +35,7 @@ from openclaw_operator.secrets import Resolution, Secrets
 from openclaw_operator.telemetry import Sources, Telemetry
 from openclaw_operator.training import InvalidSpecError, Key, Training, managed_elsewhere, parse
 from openclaw_operator.weightsync.edge import SyncLoop, Tokens
+from openclaw_operator.weightsync.model import pace
 
 log = logging.getLogger(__name__)
 Object = dict[str, Any]
@@ -176,7 +177,8 @@ class Reconciler:
         state.claim_problems = await self._claim_problems(training)
         state.tokens = state.tokens if state.tokens.agent else await tokens.ensure(self._kube, training)
         await self._apply(state, training, seen)
-        self._sync(state, training).update(training, facts.world(training, seen), state.tokens)
+        world = facts.world(training, seen, pace(len(self.states)))
+        self._sync(state, training).update(training, world, state.tokens)
         state.sources = facts.sources(seen, state.tokens.gateway)
         return state
 

@@ -46,6 +46,12 @@ class Sources:
     def __bool__(self) -> bool:
         return bool(self.gateways or self.trainers or self.judges)
 
+    def one(self) -> "Sources":
+        """A single one of them: whether anybody is there again costs one question."""
+        if self.gateways:
+            return replace(self, gateways=self.gateways[:1], trainers=(), judges=())
+        return replace(self, trainers=self.trainers[:1], judges=() if self.trainers else self.judges[:1])
+
 
 async def poll(session: aiohttp.ClientSession, sources: Sources, last: Telemetry) -> Telemetry:
     """Ask every source once, in parallel."""

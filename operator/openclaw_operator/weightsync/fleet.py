@@ -13,6 +13,7 @@ class Fleet:
 
     def __init__(self) -> None:
         self.pods: dict[str, m.EnginePod] = {}
+        self._pace = 1
         self._agents: dict[str, m.Agent] = {}
         self.preparations: dict[str, m.Preparation] = {}
         self.syncing: dict[str, m.SyncEngine] = {}
@@ -20,10 +21,10 @@ class Fleet:
 
     # ------------------------------------------------------------ taking in
 
-    def seen(self, pods: tuple[m.EnginePod, ...], now: float) -> None:
+    def seen(self, pods: tuple[m.EnginePod, ...], now: float, pace: int = 1) -> None:
         """The pods that exist now; what was known of others is forgotten. One that became Ready, or stopped being so,
         is asked at once."""
-        before, self.pods = self.pods, {pod.uid: pod for pod in pods}
+        before, self.pods, self._pace = self.pods, {pod.uid: pod for pod in pods}, pace
         for uid in sorted(self.pods.keys() - self._agents.keys()):
             self._agents[uid] = m.Agent(first_seen_at=now, moved_at=now)
         for uid in before.keys() & self.pods.keys():
@@ -85,7 +86,7 @@ class Fleet:
     def states(self, now: float) -> dict[str, AgentState]:
         """States of reachable agents."""
         agents = self._agents.items()
-        return {uid: agent.state for uid, agent in agents if agent.state is not None and _fresh(agent, now)}
+        return {uid: agent.state for uid, agent in agents if agent.state is not None and self._fresh(agent, now)}
 
     def ready(self, now: float) -> list[str]:
         """Reachable engines with a version loaded: those a sync can reach."""
@@ -152,7 +153,7 @@ class Fleet:
     def next_poll(self, serving: str | None, now: float) -> float:
         """When to look again, whoever answers by then: what is fresh now may not be so any more."""
         idle = [self._due(uid, serving, now) for uid, agent in self._agents.items() if not agent.asking]
-        return min([*idle, now + (m.POLL_IDLE_SEC if self.states(now) else m.POLL_SILENT_MAX_SEC)])
+        return min([*idle, now + (self._pace * m.POLL_IDLE_SEC if self.states(now) else m.POLL_SILENT_MAX_SEC)])
 
     def solo_times(self) -> list[float]:
         """When single engines may be tried again."""
@@ -194,12 +195,16 @@ class Fleet:
 
     def _due(self, uid: str, serving: str | None, now: float) -> float:
         agent = self._agents[uid]
-        calm = agent.state is not None and agent.state.ready and not agent.state.paused and _fresh(agent, now)
+        calm = agent.state is not None and agent.state.ready and not agent.state.paused and self._fresh(agent, now)
         settled = calm and self.version(uid) == serving
         if settled:
-            return agent.asked_at + m.POLL_IDLE_SEC
+            return agent.asked_at + self._pace * m.POLL_IDLE_SEC
         silence = agent.asked_at - max(agent.answered_at, agent.moved_at)
-        return agent.asked_at + max(m.POLL_SOON_SEC, min(silence / m.POLL_SILENT_PART, m.POLL_SILENT_MAX_SEC))
+        patience = silence * self._pace / m.POLL_SILENT_PART
+        return agent.asked_at + max(m.POLL_SOON_SEC, min(patience, m.POLL_SILENT_MAX_SEC))
+
+    def _fresh(self, agent: m.Agent, now: float) -> bool:
+        return now - agent.answered_at < m.FRESH_SEC + (self._pace - 1) * m.POLL_IDLE_SEC
 
 
 def error_of(ended: m.SyncEnded) -> str:
@@ -209,7 +214,3 @@ def error_of(ended: m.SyncEnded) -> str:
     if ended.answer is None:
         return "no answer"
     return ended.answer.error or f"the engine serves {ended.answer.version}"
-
-
-def _fresh(agent: m.Agent, now: float) -> bool:
-    return now - agent.answered_at < m.FRESH_SEC

@@ -116,7 +116,7 @@ class Machine:
         match told:
             case m.World():
                 self.world = told
-                self.fleet.seen(told.engines, self.now)
+                self.fleet.seen(told.engines, self.now, told.pace)
                 if told.target_missing and not self._target_busy:
                     self._target_written = None
                 self._compare_lease(told.lease_version)

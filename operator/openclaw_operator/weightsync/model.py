@@ -25,12 +25,15 @@ PREPARE_PATIENCE_SEC = 120.0
 PREPARE_RETRY_SEC = 5.0
 POLL_SOON_SEC = 1.0
 POLL_IDLE_SEC = 5.0
+UNHURRIED_TRAININGS = 100
+"""Up to so many trainings agents are asked at the usual pace; of more of them, each as much more seldom."""
 POLL_SILENT_PART = 12.0
 POLL_SILENT_MAX_SEC = 120.0
-"""A silent agent is asked again after a twelfth of its silence (5 s at GIVEN_UP_SEC), at the latest after this long.
+"""A silent agent is asked again after a twelfth of its silence (5 s at GIVEN_UP_SEC) at the usual pace, at the latest
+after this long.
 What makes it answer again mostly shows in its pod, and is followed by a question at once."""
 FRESH_SEC = 15.0
-"""An agent is reachable when it answered within this time."""
+"""An agent is reachable when it answered within this time (at the usual pace; at another, so long after it was due)."""
 GIVEN_UP_SEC = 60.0
 """An engine that is neither Ready nor reachable for this long does not count as serving."""
 RETRY_READ_SEC = 0.5
@@ -97,6 +100,16 @@ class World:
     """How new versions are tried on some engines first; None: they are not."""
     sender: str | None = None
     """Address of the trainer pod that broadcasts versions (`transfer: distributed`); None: engines read the volume."""
+    pace: int = 1
+    """How many times as seldom as usual an agent is asked that is at rest, or silent (`pace`)."""
+
+
+def pace(trainings: int) -> int:
+    """The pace of agents of so many trainings: a power of 2, for each change of it is news to every one of them."""
+    slower = 1
+    while slower * UNHURRIED_TRAININGS < trainings:
+        slower *= 2
+    return slower
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from openclaw_operator import periodic
 from openclaw_operator.periodic import Periodic
 from openclaw_operator.queue import WorkQueue
 from openclaw_operator.reconcile import Reconciler, State
-from openclaw_operator.telemetry import Telemetry
+from openclaw_operator.telemetry import Sources, Telemetry
 from openclaw_operator.training import Key
 from tests.unit.operator.memory_kube import MemoryKube
 from tests.unit.operator.trainings import IMAGES, body, pod
@@ -149,9 +149,12 @@ class Answers:
 
     def __init__(self) -> None:
         self.now, self.asked = Telemetry(), 0
+        self.sources = Sources()
+        """Who was asked last."""
 
-    async def poll(self, *_: object) -> Telemetry:
+    async def poll(self, _: object, sources: Sources, __: object) -> Telemetry:
         self.asked += 1
+        self.sources = sources
         return self.now
 
 
@@ -210,6 +213,7 @@ async def test_training_that_never_answers_is_asked_ever_more_seldom_until_it_do
         asked = answers.asked
         await asyncio.sleep(400)
         assert 4 <= answers.asked - asked <= 6
+        assert answers.sources == Sources(judges=("10.0.0.9",), gateway_token=answers.sources.gateway_token)
         answers.now = Telemetry(stats=Stats(served=3), answered=True)
         await until(lambda: answers.asked > asked + 5, 100)
         asked = answers.asked
@@ -240,7 +244,7 @@ async def test_resyncs_of_many_trainings_never_come_faster_than_their_rate_and_l
     loop = asyncio.get_running_loop()
     async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
         reconciler = Reconciler(kube, session, IMAGES, identity="op", tasks=tasks, enqueue=lambda _: None)
-        for number in range(100):
+        for number in range(60):
             name = Key("lab", f"t{number}")
             reconciler.states[name] = State(name, str(number))
 
@@ -255,4 +259,11 @@ async def test_resyncs_of_many_trainings_never_come_faster_than_their_rate_and_l
     moments = [moment - began for moment, _ in resyncs]
     for later in range(10, len(moments)):
         assert moments[later] - moments[later - 10] >= 10 / periodic.RESYNCS_PER_SEC - 2
-    assert len({key for _, key in resyncs}) == 100
+    assert len({key for _, key in resyncs}) == 60
+
+
+def test_of_a_silent_training_one_part_is_asked() -> None:
+    everybody = Sources(("g0", "g1"), ("t0",), ("j0", "j1"), "token")
+    assert everybody.one() == Sources(("g0",), (), (), "token")
+    assert Sources((), ("t0",), ("j0",)).one() == Sources((), ("t0",), ())
+    assert Sources((), (), ("j0", "j1")).one() == Sources((), (), ("j0",))

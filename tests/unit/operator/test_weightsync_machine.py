@@ -43,6 +43,7 @@ class Driver:
         self.pinned: str | None = None
         self.request: str | None = None
         self.pause_timeout = 30
+        self.pace = 1
 
     def tell(self, told: m.Told) -> list[m.Action]:
         return self.machine.handle(told, self.now, WALL + timedelta(seconds=self.now))
@@ -51,7 +52,7 @@ class Driver:
         gateways = (m.GatewayPod("g0", "g0", "10.0.1.0", True),)
         published = Published(version=self.published, digest="abcdef01" * 8)
         known = m.World(tuple(self.engines), gateways, published, self.pinned, self.pause_timeout)
-        return self.tell(replace(known, sync_request=self.request))
+        return self.tell(replace(known, sync_request=self.request, pace=self.pace))
 
     def lease(self, state: WeightSyncState | None = None) -> list[m.Action]:
         self.state = state or self.state
@@ -510,6 +511,24 @@ def test_silent_agent_is_asked_the_more_seldom_the_longer_it_is_silent() -> None
     assert max(gap for at, gap in zip(asked, gaps, strict=False) if at <= m.GIVEN_UP_SEC) <= 6.0
     assert gaps[-1] == pytest.approx(m.POLL_SILENT_MAX_SEC, abs=0.1)
     assert len(asked) < 110
+
+
+def test_pace_is_the_usual_one_up_to_a_hundred_trainings_and_then_a_power_of_two() -> None:
+    assert [m.pace(many) for many in (0, 100, 101, 200, 201, 1000)] == [1, 1, 2, 2, 4, 16]
+
+
+def test_agent_at_rest_is_asked_at_the_pace_of_the_world_and_counts_as_reachable_meanwhile() -> None:
+    driver = Driver(engines=1)
+    driver.pace = 16
+    driver.settle()
+    asked = []
+    for _ in range(100):
+        driver.now = driver.machine.next_wake()
+        assert driver.machine.fleet.ready(driver.now) == ["e0"]
+        if of(driver.tell(m.Tick()), m.PollAgent):
+            asked.append(driver.now)
+            driver.agent("e0")
+    assert {round(later - earlier, 6) for earlier, later in pairwise(asked)} == {16 * m.POLL_IDLE_SEC}
 
 
 @pytest.mark.parametrize("ready", [True, False])
