@@ -33,7 +33,7 @@ test-slow: env cluster-up images ## The slow set: minutes of training in the clu
 
 .PHONY: bench
 bench: env cluster-up ## Measure: the weight sync's overhead beside a bare Lease patch, in one run
-	$(PY) -m bench.weight_sync
+	$(PY) -m bench.weight_sync $(BENCH_ARGS)
 
 .PHONY: bench-gateway
 bench-gateway: env $(CACHE)/bench/.stamp ## Measure: the recording gateway beside other proxies, in one run
