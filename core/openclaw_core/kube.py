@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
+from pydantic import BaseModel
 
 Object = dict[str, Any]
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -44,6 +45,22 @@ class GoneError(KubeError):
 
 
 _ERRORS: Mapping[int, type[KubeError]] = {404: NotFoundError, 409: ConflictError, 410: GoneError}
+
+
+class _Metadata(BaseModel):
+    name: str
+    namespace: str = ""
+    resourceVersion: str = ""
+
+
+class _Versioned(BaseModel):
+    metadata: _Metadata
+
+
+class _Versions(BaseModel):
+    """A list of which nothing but names and versions is kept. An empty one has null for its items."""
+
+    items: list[_Versioned] | None
 
 
 def path(api_version: str, plural: str, namespace: str | None = None, name: str = "", subresource: str = "") -> str:
@@ -121,6 +138,12 @@ class Kube:
         accept = _accept("PartialObjectMetadataList", metadata_only)
         return await self._request("GET", collection, params=params, accept=accept)
 
+    async def versions(self, collection: str) -> dict[tuple[str, str], str]:
+        """resourceVersion of every object by (namespace, name). The rest of the answer, most of it, is not built up."""
+        answer = await self._read("GET", collection, accept=_accept("PartialObjectMetadataList", True))
+        found = _Versions.model_validate_json(answer).items or []
+        return {(item.metadata.namespace, item.metadata.name): item.metadata.resourceVersion for item in found}
+
     async def create(self, collection: str, body: Object) -> Object:
         return await self._request("POST", collection, body=body)
 
@@ -189,14 +212,26 @@ class Kube:
         kind: str = "application/json",
         accept: str = "application/json",
     ) -> Object:
+        reply: Object = json.loads(await self._read(method, url, params=params, body=body, kind=kind, accept=accept))
+        return reply
+
+    async def _read(
+        self,
+        method: str,
+        url: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: Object | None = None,
+        kind: str = "application/json",
+        accept: str = "application/json",
+    ) -> bytes:
         headers = self._headers(accept) | ({"Content-Type": kind} if body is not None else {})
         data = json.dumps(body) if body is not None else None
         async with self._open().request(
             method, self._server + url, params=params, data=data, headers=headers, timeout=_TIMEOUT
         ) as response:
             await _raise_for_status(response)
-            reply: Object = await response.json(content_type=None)
-            return reply
+            return await response.read()
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:

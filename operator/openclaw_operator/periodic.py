@@ -2,8 +2,8 @@
 and the end of an admin's hold.
 
 Each training has its own phase (jitter), so a thousand of them spread evenly, and what costs requests has a bound for
-all of them together. Ticks once a second; every look is bounded by its own timeouts, and a training is looked at by one
-task at a time.
+all of them together. Ticks once a second, where they are many at a quarter of them; every look is bounded by its own
+timeouts, and a training is looked at by one task at a time.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum, auto
+from itertools import islice
 
 import aiohttp
 
@@ -23,10 +24,11 @@ from openclaw_operator.reconcile import Reconciler, State
 from openclaw_operator.secrets import CHECK_EVERY_SEC
 from openclaw_operator.telemetry import Sources
 from openclaw_operator.training import Key
+from openclaw_operator.weightsync.model import pace
 
 log = logging.getLogger(__name__)
 RESYNC_EVERY_SEC = 600.0
-RESYNCS_PER_SEC = 0.25
+RESYNCS_PER_SEC = 0.1
 """Of all trainings together: a look at everything is a dozen lists."""
 POLLS_PER_SEC = 10.0
 """Of all trainings together: from 100 of them on, each is asked less often than every 10 s."""
@@ -35,6 +37,8 @@ SILENT_FACTOR_MAX = 8
 it; all at the usual pace again as soon as that answers, or a pod becomes Ready, stops being so, or has another address.
 """
 _TICK_SEC = 1.0
+_ROUND_MAX = 4
+"""Ticks until each training was looked at once, where they are many (`pace`)."""
 
 
 class Change(Enum):
@@ -70,6 +74,7 @@ class Periodic:
     ) -> None:
         self._reconciler, self._session, self._changed = reconciler, session, changed
         self._due: dict[str, _Due] = {}
+        self._ticks = 0
         self._resyncs = 1.0
         """Resyncs that may begin now."""
         self.ticked_at = asyncio.get_running_loop().time()
@@ -89,7 +94,9 @@ class Periodic:
         states = {state.uid: state for state in self._reconciler.states.values()}
         for uid in self._due.keys() - states.keys():
             del self._due[uid]
-        for uid, state in states.items():
+        self._ticks += 1
+        each = min(_ROUND_MAX, pace(len(states)))
+        for uid, state in islice(states.items(), self._ticks % each, None, each):
             due = self._due.get(uid) or self._due.setdefault(uid, _first(now))
             self._look_at_hold(state, due)
             if now >= due.resync and self._resyncs >= 1.0:

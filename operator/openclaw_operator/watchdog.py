@@ -58,11 +58,8 @@ class Watchdog:
         return behind
 
     async def _listed(self) -> dict[Key, str]:
-        found = {}
+        found: dict[Key, str] = {}
         for namespace in self._namespaces or (None,):
             collection = kinds.TRAINING.collection(namespace)
-            # An empty list of metadata has null for its items.
-            for item in (await self._kube.list(collection, metadata_only=True))["items"] or []:
-                metadata = item["metadata"]
-                found[Key(metadata["namespace"], metadata["name"])] = metadata["resourceVersion"]
+            found |= {Key(*key): version for key, version in (await self._kube.versions(collection)).items()}
         return found

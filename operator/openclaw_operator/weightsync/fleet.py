@@ -153,7 +153,7 @@ class Fleet:
     def next_poll(self, serving: str | None, now: float) -> float:
         """When to look again, whoever answers by then: what is fresh now may not be so any more."""
         idle = [self._due(uid, serving, now) for uid, agent in self._agents.items() if not agent.asking]
-        return min([*idle, now + (self._pace * m.POLL_IDLE_SEC if self.states(now) else m.POLL_SILENT_MAX_SEC)])
+        return min([*idle, now + self._pace * (m.POLL_IDLE_SEC if self.states(now) else m.POLL_SILENT_MAX_SEC)])
 
     def solo_times(self) -> list[float]:
         """When single engines may be tried again."""
@@ -200,8 +200,8 @@ class Fleet:
         if settled:
             return agent.asked_at + self._pace * m.POLL_IDLE_SEC
         silence = agent.asked_at - max(agent.answered_at, agent.moved_at)
-        patience = silence * self._pace / m.POLL_SILENT_PART
-        return agent.asked_at + max(m.POLL_SOON_SEC, min(patience, m.POLL_SILENT_MAX_SEC))
+        patience = self._pace * min(silence / m.POLL_SILENT_PART, m.POLL_SILENT_MAX_SEC)
+        return agent.asked_at + max(m.POLL_SOON_SEC, patience)
 
     def _fresh(self, agent: m.Agent, now: float) -> bool:
         return now - agent.answered_at < m.FRESH_SEC + (self._pace - 1) * m.POLL_IDLE_SEC

@@ -29,9 +29,8 @@ UNHURRIED_TRAININGS = 100
 """Up to so many trainings agents are asked at the usual pace; of more of them, each as much more seldom."""
 POLL_SILENT_PART = 12.0
 POLL_SILENT_MAX_SEC = 120.0
-"""A silent agent is asked again after a twelfth of its silence (5 s at GIVEN_UP_SEC) at the usual pace, at the latest
-after this long.
-What makes it answer again mostly shows in its pod, and is followed by a question at once."""
+"""A silent agent is asked again after a twelfth of its silence (5 s at GIVEN_UP_SEC), at the latest after this long; at
+the usual pace. What makes it answer again mostly shows in its pod, and is followed by a question at once."""
 FRESH_SEC = 15.0
 """An agent is reachable when it answered within this time (at the usual pace; at another, so long after it was due)."""
 GIVEN_UP_SEC = 60.0

@@ -65,6 +65,9 @@ class MemoryKube(Kube):
             return {}
         raise NotImplementedError(method)
 
+    async def _read(self, method: str, url: str, **rest: Any) -> bytes:
+        return json.dumps(await self._request(method, url, **rest)).encode()
+
     def _get(self, url: str, params: Mapping[str, str]) -> Object:
         if url in self.objects:
             return copy.deepcopy(self.objects[url])

@@ -239,6 +239,7 @@ async def test_resyncs_of_many_trainings_never_come_faster_than_their_rate_and_l
 ) -> None:
     """A look at everything is a dozen lists: the first ones of all trainings must not come in one go."""
     monkeypatch.setattr(periodic, "RESYNC_EVERY_SEC", 60.0)
+    monkeypatch.setattr(periodic, "RESYNCS_PER_SEC", 0.5)
     kube = cluster()
     resyncs: list[tuple[float, Key]] = []
     loop = asyncio.get_running_loop()
