@@ -26,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -169,7 +170,7 @@ async def _watch(kube: Kube, collection: str, tell: Any) -> None:
             async for kind, item in kube.watch(collection, resource_version=listed["metadata"]["resourceVersion"]):
                 if kind in ("ADDED", "MODIFIED"):
                     tell(item)
-        except KubeError:
+        except (KubeError, aiohttp.ClientError, TimeoutError):
             continue
 
 

@@ -32,8 +32,8 @@ RESYNCS_PER_SEC = 0.1
 """Of all trainings together: a look at everything is a dozen lists."""
 POLLS_PER_SEC = 10.0
 """Of all trainings together: from 100 of them on, each is asked less often than every 10 s."""
-SILENT_FACTOR_MAX = 8
-"""A training of which nobody answers is asked after twice, four times, … this many times as long, and only one part of
+SILENT_FACTOR, SILENT_FACTOR_MAX = 4, 16
+"""A training of which nobody answers is asked after four times, at last this many times as long, and only one part of
 it; all at the usual pace again as soon as that answers, or a pod becomes Ready, stops being so, or has another address.
 """
 _TICK_SEC = 1.0
@@ -91,13 +91,14 @@ class Periodic:
                 await asyncio.sleep(_TICK_SEC)
 
     def _tick(self, tasks: asyncio.TaskGroup, now: float) -> None:
-        states = {state.uid: state for state in self._reconciler.states.values()}
-        for uid in self._due.keys() - states.keys():
-            del self._due[uid]
+        states = self._reconciler.states
+        if len(self._due) > len(states):
+            known = {state.uid for state in states.values()}
+            self._due = {uid: due for uid, due in self._due.items() if uid in known}
         self._ticks += 1
         each = min(_ROUND_MAX, pace(len(states)))
-        for uid, state in islice(states.items(), self._ticks % each, None, each):
-            due = self._due.get(uid) or self._due.setdefault(uid, _first(now))
+        for state in islice(states.values(), self._ticks % each, None, each):
+            due = self._due.get(state.uid) or self._due.setdefault(state.uid, _first(now))
             self._look_at_hold(state, due)
             if now >= due.resync and self._resyncs >= 1.0:
                 self._resyncs -= 1.0
@@ -136,7 +137,7 @@ class Periodic:
         sources = state.sources.one() if was_silent else state.sources
         answered = await telemetry.poll(self._session, sources, state.telemetry)
         heard = answered.answered or not due.asked
-        due.silent = 1 if heard else min(2 * due.silent, SILENT_FACTOR_MAX)
+        due.silent = 1 if heard else min(SILENT_FACTOR * due.silent, SILENT_FACTOR_MAX)
         due.telemetry = now if heard and was_silent else now + due.silent * self._poll_every()
         if answered != state.telemetry:
             state.telemetry = answered
