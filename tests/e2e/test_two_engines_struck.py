@@ -16,6 +16,7 @@ from itertools import pairwise
 import aiohttp
 import pytest
 
+from examples.quickstart.commands import StepError
 from openclaw_core import names
 from tests.e2e import kills
 from tests.e2e.running_training import OPERATOR, PAUSE_TIMEOUT_SEC, Pod, RunningTraining, running_training, until
@@ -114,7 +115,10 @@ async def serve_one_version(training: RunningTraining) -> None:
         pods, state = await training.pods(names.ENGINE), training.history.newest
         if len(pods) != ENGINES or not all(pod.ready for pod in pods):
             return f"engines: {pods}"
-        loaded = [(await training.python_at(pod, _LOADED)).strip() for pod in pods]
+        try:
+            loaded = [(await training.python_at(pod, _LOADED)).strip() for pod in pods]
+        except StepError as error:
+            return f"an engine that is Ready does not say what it loaded: {error}"  # the kubelet has yet to see it end
         same = set(loaded) == {state.serving_version} and training.history.newest == state and state.hold is None
         return None if same else f"loaded {loaded}, {state}"
 
