@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 RESYNC_EVERY_SEC = 600.0
 RESYNCS_PER_SEC = 0.1
 """Of all trainings together: a look at everything is a dozen lists."""
-POLLS_PER_SEC = 10.0
-"""Of all trainings together: from 100 of them on, each is asked less often than every 10 s."""
+POLLS_PER_SEC = 5.0
+"""Of all trainings together: from 50 of them on, each is asked less often than every 10 s."""
 SILENT_FACTOR, SILENT_FACTOR_MAX = 4, 16
 """A training of which nobody answers is asked after four times, at last this many times as long, and only one part of
 it; all at the usual pace again as soon as that answers, or a pod becomes Ready, stops being so, or has another address.
