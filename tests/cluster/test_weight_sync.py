@@ -53,7 +53,8 @@ def engines(lab: Lab) -> list[str | None]:
 
 
 def settled(lab: Lab, wanted: WeightVersion) -> bool:
-    return engines(lab) == [str(wanted)] * 2 and not lease(lab).get("holderIdentity")
+    """Both engines have it, the fleet is said to serve it, and no hold is on."""
+    return engines(lab) == [str(wanted)] * 2 and served(lab) == str(wanted) and not lease(lab).get("holderIdentity")
 
 
 def test_published_version_reaches_every_engine_in_one_hold(lab: Lab, demo: str) -> None:
