@@ -25,10 +25,13 @@ SETUP = {"policy_training": {"rollout_batch_size": 64, "min_batch": 4}, "queue":
 
 
 def free_ports():
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
+    """Two of those that no outgoing connection of another test is given before the process binds them."""
+    found = set()
+    while len(found) < 2:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", random.randrange(20_000, 30_000)))
+            found.add(probe.getsockname()[1])
+    return tuple(found)
 
 
 @contextlib.asynccontextmanager

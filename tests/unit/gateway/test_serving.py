@@ -33,7 +33,8 @@ async def test_answered_request_leaves_nothing_to_the_garbage_collector():
     def kept():
         return sum(type(found) is RequestResponseCycle for found in gc.get_objects())
 
-    async with FakeEngine(reply="hello") as engine, running(engine) as gateway:
+    wide = config(policy_training={"rollout_batch_size": 64})
+    async with FakeEngine(reply="hello") as engine, running(engine, gateway=wide) as gateway:
         gc.collect()
         before = kept()
         gc.disable()
