@@ -274,7 +274,7 @@ def _result(options: argparse.Namespace, syncs: list[Sync], watch: list[float], 
         "window_over_copy": None,
         "lora_503": None,
         "client_requests": asked.requests,
-        "client_failures": len(asked.failures),
+        "client_failures": asked.failures,
     }
 
 

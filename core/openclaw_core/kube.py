@@ -13,7 +13,7 @@ import ssl
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 import aiohttp
 from pydantic import BaseModel
@@ -45,6 +45,15 @@ class GoneError(KubeError):
 
 
 _ERRORS: Mapping[int, type[KubeError]] = {404: NotFoundError, 409: ConflictError, 410: GoneError}
+
+
+class _Rest(TypedDict, total=False):
+    """Of a request, beside method and URL."""
+
+    params: Mapping[str, str]
+    body: Object
+    kind: str
+    accept: str
 
 
 class _Metadata(BaseModel):
@@ -202,17 +211,8 @@ class Kube:
                     raise _error(event["object"], int(event["object"].get("code", 500)))
                 yield event["type"], event["object"]
 
-    async def _request(
-        self,
-        method: str,
-        url: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: Object | None = None,
-        kind: str = "application/json",
-        accept: str = "application/json",
-    ) -> Object:
-        reply: Object = json.loads(await self._read(method, url, params=params, body=body, kind=kind, accept=accept))
+    async def _request(self, method: str, url: str, **rest: Unpack[_Rest]) -> Object:
+        reply: Object = json.loads(await self._read(method, url, **rest))
         return reply
 
     async def _read(

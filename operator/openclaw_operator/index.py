@@ -11,6 +11,7 @@ lists everything, as new as what was told of each kind. Bounded by the objects t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from openclaw_core import names
@@ -70,8 +71,8 @@ class Index:
     def newest(self, key: Key) -> dict[str, int]:
         """By kind, the resourceVersion that a list must not be older than: what is known here would be lost."""
         known, found = self._known.get(key, _Known()), dict(self._newest)
-        for item_kind, item in [*_by_kind(known.children), *_by_kind(known.pods)]:
-            found[item_kind] = max(found.get(item_kind, 0), live.version(item))
+        for (kind, _), item in chain(known.children.items(), known.pods.items()):
+            found[kind] = max(found.get(kind, 0), live.version(item))
         return found
 
     def listed(self, key: Key, found: Listed, news: int) -> Observation:
@@ -88,10 +89,6 @@ class Index:
 
 def _observation(body: Object, known: _Known) -> Observation:
     return Observation(body, known.children, tuple(known.pods.values()))
-
-
-def _by_kind(table: Mapping[ChildKey, Object]) -> list[tuple[str, Object]]:
-    return [(kind, item) for (kind, _), item in table.items()]
 
 
 def _fill(known: _Known, lists: Mapping[str, Sequence[Object]]) -> None:

@@ -76,15 +76,14 @@ async def listed(
 
 
 async def _items(kube: Kube, collection: str, chosen: str, newest: int) -> Sequence[Object]:
-    if newest:
-        try:
-            answer = await kube.list(collection, label_selector=chosen, not_older_than=str(newest))
-        except KubeError as error:
-            if error.status != _TOO_NEW:
-                raise
-        else:
-            return list(answer["items"])
-    return list((await kube.list(collection, label_selector=chosen))["items"])
+    try:
+        found = await kube.list(collection, label_selector=chosen, not_older_than=str(newest or ""))
+    except KubeError as error:
+        if not newest or error.status != _TOO_NEW:
+            raise
+        found = await kube.list(collection, label_selector=chosen)
+    items: Sequence[Object] = found["items"]
+    return items
 
 
 def _label(item: Object, label: str) -> str | None:

@@ -178,6 +178,14 @@ class RunningTraining:
         async with self.http.post(url, json=body, headers={"X-Turn-Type": "side"}, timeout=limit) as response:
             return response.status, dict(response.headers), await response.text()
 
+    async def in_a_hold(self, within_sec: float = 60) -> None:
+        """Return in the middle of a weight sync: submissions are paused, and engines are exchanging their weights."""
+
+        async def missing() -> str | None:
+            return "no hold was seen" if self.history.newest.hold is None else None
+
+        await until("a hold", within_sec, missing, poll_sec=0.003)
+
     # ------------------------------------------------------------ judging
 
     async def is_back(self, component: str, before: Pod, within_sec: float) -> None:

@@ -5,21 +5,26 @@ both engines serve the version that is called served, and no hold is left. About
 """
 
 import asyncio
-import json
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from itertools import pairwise
 
-import aiohttp
 import pytest
 
 from examples.quickstart.commands import StepError
 from openclaw_core import names
 from tests.e2e import kills
-from tests.e2e.running_training import OPERATOR, PAUSE_TIMEOUT_SEC, Pod, RunningTraining, running_training, until
+from tests.e2e.running_training import (
+    GATEWAY_PORT,
+    OPERATOR,
+    PAUSE_TIMEOUT_SEC,
+    Pod,
+    RunningTraining,
+    running_training,
+    until,
+)
+from tests.faults.fault_bed import Client
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(2700)]
 NAMESPACE = "openclaw-two-engines"
@@ -27,7 +32,6 @@ ENGINES = 2
 STOPPED_SEC = PAUSE_TIMEOUT_SEC + 2.0
 """Longer than the hold: what is stopped is not back before it ends by itself."""
 REPLY_SLACK_SEC = 2.0
-PATIENCE_SEC = 90.0
 _LOADED = f"""
 import json, urllib.request
 print(json.load(urllib.request.urlopen("http://127.0.0.1:{names.PORT_SGLANG}/model_info", timeout=5))["weight_version"])
@@ -35,41 +39,9 @@ print(json.load(urllib.request.urlopen("http://127.0.0.1:{names.PORT_SGLANG}/mod
 SGLANG = "SGLang"
 
 
-@dataclass
-class Client:
-    """Asks one thing after another, each until it is answered."""
-
-    training: RunningTraining
-    answered: list[float] = field(default_factory=list)
-    lost: int = 0
-
-    async def run(self) -> None:
-        while True:
-            began = time.monotonic()
-            while not await self._answers():
-                if time.monotonic() - began > PATIENCE_SEC:
-                    self.lost += 1
-                    break
-                await asyncio.sleep(0.1)
-            else:
-                self.answered.append(time.monotonic())
-            await asyncio.sleep(0.1)
-
-    async def _answers(self) -> bool:
-        try:
-            status, _, body = await self.training.ask(8)
-        except (aiohttp.ClientError, TimeoutError, ConnectionError):
-            return False
-        return status == 200 and bool(json.loads(body)["choices"])
-
-    def longest_silence(self, began: float) -> float:
-        moments = [began, *(moment for moment in self.answered if moment > began), time.monotonic()]
-        return max(after - before for before, after in pairwise(moments))
-
-
 @asynccontextmanager
 async def asking(training: RunningTraining) -> AsyncIterator[Client]:
-    client = Client(training)
+    client = Client(f"{training.gateway.url(GATEWAY_PORT)}/v1/chat/completions")
     task = asyncio.create_task(client.run())
     try:
         yield client
@@ -95,11 +67,7 @@ def signals(training: RunningTraining, actor: str, pod: Pod) -> Signal:
 
 async def struck(training: RunningTraining, fault: str, send: Signal) -> None:
     """In the middle of a hold; what was stopped goes on afterwards."""
-
-    async def missing() -> str | None:
-        return "no hold was seen" if training.history.newest.hold is None else None
-
-    await until("a hold", 90, missing, poll_sec=0.003)
+    await training.in_a_hold(within_sec=90)
     if fault == "kill -9":
         await send(signal.SIGKILL)
         return
@@ -140,7 +108,7 @@ async def test_fleet_of_two_real_engines_survives_every_fault_in_a_hold() -> Non
                 await training.goes_on(within_sec=300)
                 await serve_one_version(training)
                 await training.accounts_hold(accounts)
-                silence = client.longest_silence(began)
+                silence = client.longest_silence(began, time.monotonic())
                 print(f"{actor:10} {fault:8} longest silence {silence:.1f} s, lost {client.lost}")  # noqa: T201 - what was seen
                 assert client.lost == 0, f"{actor}, {fault}"
                 if actor not in (names.GATEWAY, names.ENGINE, SGLANG):

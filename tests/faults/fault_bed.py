@@ -18,6 +18,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,11 @@ class Client:
             while True:
                 await self._ask(http)
                 await asyncio.sleep(0.1)
+
+    def longest_silence(self, began: float, ended: float) -> float:
+        """Longest time without an answer between two moments."""
+        moments = [began, *(moment for moment in self.answers if began < moment < ended), ended]
+        return max(after - before for before, after in pairwise(moments))
 
     async def _ask(self, http: aiohttp.ClientSession) -> None:
         began = time.monotonic()

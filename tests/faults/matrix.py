@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 
 if __name__ == "__main__" and not __package__:
@@ -185,7 +184,7 @@ async def run_cell(bed: Bed, actor: str, state: str, fault: str) -> Cell:
     if not converged:
         converged = await _converges(bed, number, 30.0)
     answered = await _answered(bed)
-    silence = _longest_silence(client.answers, began, time.monotonic())
+    silence = client.longest_silence(began, time.monotonic())
     gone = await away if away is not None else FAULT_SEC if actor == "gateway" else 0.0
     in_time = silence <= PAUSE_TIMEOUT_SEC + REPLY_SLACK_SEC + gone
     result = _verdict(client.lost - lost, converged, answered, in_time)
@@ -222,11 +221,6 @@ async def _answered(bed: Bed) -> bool:
     while time.monotonic() < end and len(bed.client.answers) == before:  # noqa: ASYNC110 - the client tells nobody
         await asyncio.sleep(0.1)
     return len(bed.client.answers) > before
-
-
-def _longest_silence(answers: Sequence[float], began: float, ended: float) -> float:
-    moments = [began, *(moment for moment in answers if began < moment < ended), ended]
-    return max(after - before for before, after in pairwise(moments))
 
 
 # ---------------------------------------------------------------- all of them

@@ -108,8 +108,10 @@ class Chat:
         caller = self._keys.caller(headers)
         self._metrics.asked(caller.name, face.path)
         raw = await asgi.read_body(receive, client)
-        entering = self._gate.enter(retries_of(headers))
-        await (asgi.unless_gone(receive, entering) if self._gate.is_on() else entering)
+        if self._gate.is_on():
+            await asgi.unless_gone(receive, self._gate.enter(retries_of(headers)))
+        else:
+            await self._gate.enter()
         request = face.parse(headers, raw, default_main=self._settings.default_main)
         admission = await self._arrive(caller.owner, request, receive)
         if isinstance(admission, Refused):

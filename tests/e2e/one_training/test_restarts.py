@@ -40,12 +40,7 @@ async def kill_container(_: RunningTraining, component: str, pod: Pod) -> None:
 
 
 async def kill_container_in_a_hold(training: RunningTraining, component: str, pod: Pod) -> None:
-    """In the middle of a weight sync: submissions are paused, and engines are exchanging their weights."""
-
-    async def missing() -> str | None:
-        return "no hold was seen" if training.history.newest.hold is None else None
-
-    await until("a hold", 60, missing, poll_sec=0.003)
+    await training.in_a_hold()
     await kill_container(training, component, pod)
 
 

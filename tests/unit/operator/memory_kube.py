@@ -35,7 +35,7 @@ class MemoryKube(Kube):
     def writes(self) -> list[tuple[str, str]]:
         return [(method, path) for method, path in self.requests if method != "GET"]
 
-    async def _request(
+    async def _read(
         self,
         method: str,
         url: str,
@@ -44,15 +44,18 @@ class MemoryKube(Kube):
         body: Object | None = None,
         kind: str = "application/json",
         accept: str = "application/json",
-    ) -> Object:
+    ) -> bytes:
         del accept
+        answer = self._answer(method, url, params or {}, json.loads(json.dumps(body)) if body is not None else {}, kind)
+        return json.dumps(answer).encode()
+
+    def _answer(self, method: str, url: str, params: Mapping[str, str], body: Object, kind: str) -> Object:
         self.requests.append((method, url))
         for prefix, error in self.fail.items():
             if url.startswith(prefix):
                 raise error
-        body = json.loads(json.dumps(body)) if body is not None else {}
         if method == "GET":
-            return self._get(url, params or {})
+            return self._get(url, params)
         if method == "POST":
             return self._create(url, body)
         if method == "PATCH":
@@ -64,9 +67,6 @@ class MemoryKube(Kube):
             self.objects.pop(url, None)
             return {}
         raise NotImplementedError(method)
-
-    async def _read(self, method: str, url: str, **rest: Any) -> bytes:
-        return json.dumps(await self._request(method, url, **rest)).encode()
 
     def _get(self, url: str, params: Mapping[str, str]) -> Object:
         if url in self.objects:

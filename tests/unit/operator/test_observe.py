@@ -1,7 +1,6 @@
 """A whole look at a training: from the API server's watch cache where that is as new as what is known."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from openclaw_core.kube import KubeError, Object
 from openclaw_operator import kinds
@@ -24,12 +23,12 @@ class Caching(MemoryKube):
         self.asked: dict[str, list[str]] = {}
         self.put(kinds.TRAINING.path("lab", "demo"), body())
 
-    async def _request(self, method: str, url: str, *, params: Mapping[str, str] | None = None, **rest: Any) -> Object:
-        wanted = (params or {}).get("resourceVersion", "")
+    def _answer(self, method: str, url: str, params: Mapping[str, str], body: Object, kind: str) -> Object:
+        wanted = params.get("resourceVersion", "")
         self.asked.setdefault(url, []).append(wanted)
         if wanted and int(wanted) > self.newest:
             raise KubeError(504, "Timeout", "Too large resource version")
-        return await super()._request(method, url, params=params, **rest)
+        return super()._answer(method, url, params, body, kind)
 
 
 def service(version: int, training: str = "demo") -> Object:
