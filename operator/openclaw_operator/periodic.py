@@ -106,7 +106,7 @@ class Periodic:
                 self._changed(state.key, Change.UNKNOWN)
             if state.sources is not due.asked and state.sources != due.asked:
                 due.telemetry, due.silent = min(due.telemetry, due.polled + self._poll_every()), 1
-            if not due.busy and now >= min(due.secrets, due.telemetry):
+            if not due.busy and (now >= due.telemetry or (now >= due.secrets and _needs_checks(state))):
                 due.busy = True
                 tasks.create_task(self._look(state, due, now))
 
@@ -153,6 +153,11 @@ class Periodic:
             return
         if (state.resolved_needs and await self._reconciler.resolve(state, state.training)) or state.claim_problems:
             self._changed(state.key, Change.KNOWN)
+
+
+def _needs_checks(state: State) -> bool:
+    """It uses a Secret or a claim of others. A look at one that does not would be a task for nothing."""
+    return bool(state.resolved_needs or state.claim_problems)
 
 
 def _first(now: float) -> _Due:

@@ -177,15 +177,23 @@ def test_scaling_the_training_scales_engines_and_rolls_nothing(rig: Rig, demo: s
 def test_one_engine_at_a_time_leaves_while_two_exist(rig: Rig, demo: str) -> None:
     rig.lab.run("scale", f"{names.PLURAL}/{demo}", "--replicas=2")
     until("two engines are ready", lambda: rig.lab.status(demo)["serving"]["summary"] == "2/2", 30)
+    old = rig.uids(demo, "engine")
+    engine = f"{demo}-engine-"
+
+    def loads(pod: Object) -> Object:
+        new = pod["metadata"]["name"].startswith(engine) and pod["metadata"]["uid"] not in old
+        return waiting(pod) if new else ready(pod)
+
+    rig.kubelet.decide = loads
     edit(rig, policyServing={"args": ["--z"]})
-    ready_counts = {2}
-
-    def done() -> bool:
-        ready_counts.add(rig.lab.get("deploy", "demo-engine")["status"].get("readyReplicas", 0))
-        return 1 in ready_counts and rig.lab.status(demo)["phase"] == "Running"
-
-    until("the roll is over", done, 180, every=0.02)
-    assert ready_counts == {1, 2}
+    until("a new engine loads", lambda: rig.uids(demo, "engine") - old, 30)
+    time.sleep(3)
+    assert len(rig.uids(demo, "engine") & old) == len(rig.uids(demo, "engine") - old) == 1
+    assert rig.lab.get("deploy", "demo-engine")["status"]["readyReplicas"] == 1
+    rig.kubelet.decide = ready
+    until("both are new", lambda: rig.uids(demo, "engine").isdisjoint(old), 60)
+    rig.lab.until_phase(demo, "Running", 60)
+    assert rig.lab.status(demo)["serving"]["summary"] == "2/2"
 
 
 def test_rotated_secret_rolls_its_users_and_a_late_one_is_found(rig: Rig, demo: str) -> None:

@@ -1,7 +1,10 @@
 """A database that fails under a running gateway: what clients get, and that nothing is lost when it works again."""
 
+import asyncio
+
 import pytest
 
+from openclaw_gateway import main
 from openclaw_gateway.store.writer import StoreUnavailableError
 from tests.fakes.engine import FakeEngine
 from tests.unit.gateway.running import config, running
@@ -63,13 +66,18 @@ async def test_turn_whose_end_could_not_be_stored_is_finished_later(broken):
         assert (await gateway.stats()).waiting.next_state == 1
 
 
-async def test_readiness_follows_the_store():
-    async with running() as gateway:
+async def test_readiness_follows_the_store(broken):
+    with pytest.MonkeyPatch.context() as clock:
+        clock.setattr(main, "UPKEEP_EVERY_SEC", 0.05)
+        async with running() as gateway:
 
-        async def ready():
-            async with gateway.http.get(f"{gateway.url}/readyz") as response:
-                return response.status
+            async def until_readiness_is(status):
+                async with asyncio.timeout(10):
+                    while (await gateway.http.get(f"{gateway.url}/readyz")).status != status:  # noqa: ASYNC110
+                        await asyncio.sleep(0.05)
 
-        assert await ready() == 200
-        gateway.parts.store_up = False
-        assert await ready() == 503
+            await until_readiness_is(200)
+            broken(gateway.parts.store, True)
+            await until_readiness_is(503)
+            broken(gateway.parts.store, False)
+            await until_readiness_is(200)
