@@ -8,6 +8,8 @@ UV := $(or $(shell command -v uv 2>/dev/null),.bootstrap/bin/uv)
 MEMBERS := core operator images/gateway images/judge images/trainer images/environment images/engine dev/cluster cli
 IMAGES := gateway judge environment
 PYTHON_DIRS := core operator images cli dev tests examples bench
+# Most tests wait for something: two workers a core are done sooner than one.
+UNIT_WORKERS := $(shell echo $$((2 * $$(nproc))))
 export UV_LINK_MODE ?= hardlink
 # Where the environment forbids it, every process compiles torch and transformers anew: half of a unit run.
 export PYTHONDONTWRITEBYTECODE :=
@@ -22,9 +24,9 @@ demo: env ## Main job: a real cluster, a policy that learns online, a plain verd
 
 .PHONY: test
 test: env ## All tests: unit, cluster, contract, e2e, host (brings the cluster up itself)
-	$(PY) -m pytest -n auto tests/unit
+	$(PY) -m pytest -n $(UNIT_WORKERS) tests/unit
 	$(MAKE) --no-print-directory cluster-up images postgres
-	$(PY) -m pytest -n 2 --dist loadscope tests -m "(contract or cluster or e2e) and not slow"
+	$(PY) -m pytest -n 3 --dist loadscope tests -m "(contract or cluster or e2e) and not slow"
 	$(PY) -m pytest tests/host
 
 .PHONY: test-slow
@@ -55,7 +57,7 @@ check: env ## Fast loop: format, lint, types, import contracts, generated files,
 	.venv/bin/ruff check $(PYTHON_DIRS)
 	.venv/bin/mypy
 	.venv/bin/lint-imports
-	$(PY) -m pytest -q -n auto tests/unit -m "not long"
+	$(PY) -m pytest -q -n $(UNIT_WORKERS) tests/unit -m "not long"
 
 .PHONY: format
 format: env ## Format and fix what ruff can fix
