@@ -23,10 +23,18 @@ demo: env ## Main job: a real cluster, a policy that learns online, a plain verd
 	$(PY) -m examples.quickstart.demo $(DEMO_ARGS)
 
 .PHONY: test
-test: env ## All tests: unit, cluster, contract, e2e, host (brings the cluster up itself)
-	$(PY) -m pytest -n $(UNIT_WORKERS) tests/unit
+test: env ## All tests: unit, host, cluster, contract, e2e (brings the cluster up itself)
+	$(MAKE) --no-print-directory cluster-up
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-unit test-host
 	$(MAKE) --no-print-directory cluster-up images postgres
 	$(PY) -m pytest -n 3 --dist loadscope tests -m "(contract or cluster or e2e) and not slow"
+
+.PHONY: test-unit
+test-unit: env ## Unit tests, the long ones too
+	$(PY) -m pytest -n $(UNIT_WORKERS) tests/unit
+
+.PHONY: test-host
+test-host: env ## What the cluster's ups, downs and crashes leave on this machine; mostly waits, so it runs beside the above
 	$(PY) -m pytest tests/host
 
 .PHONY: test-slow

@@ -3,7 +3,7 @@
     down ─▶ [look] ─▶ up killed at three points ─▶ up ─▶ write to a volume ─▶ kill -9 of everything ─▶ up
          ─▶ down ─▶ remains of a cluster nobody ended ─▶ up ─▶ down ─▶ [look: the same] ─▶ full disk ─▶ up
 
-These tests take the one cluster down and up again, so they come last and nothing may run beside them. The rows run
+These tests take the one cluster down and up again, so nothing that uses it may run beside them. The rows run
 in order: each begins where the one before ended, with the cluster up and the keeper's file on its volume.
 """
 
@@ -227,8 +227,8 @@ async def test_remains_of_a_cluster_that_nobody_ended_are_no_obstacle(
     assert await kept_word(cluster) == word
     assert not [point for point in host_state.look().mounts if "left-behind" in point]
     must("down")
-    if not had_table:  # the remains' own `iptables` made it, before `up` noted what was there
-        subprocess.run(["nft", "delete", "table", "ip", "filter"], check=True, timeout=30)
+    if not had_table:
+        drop_filter_table()
     assert host_state.look().beyond(before) == {}
     must("up")
 
@@ -236,6 +236,11 @@ async def test_remains_of_a_cluster_that_nobody_ended_are_no_obstacle(
 def has_filter_table() -> bool:
     listed = subprocess.run(["nft", "list", "tables"], check=True, capture_output=True, text=True, timeout=30)
     return "table ip filter" in listed.stdout.splitlines()
+
+
+def drop_filter_table() -> None:
+    """The remains' own `iptables` made it before `up` noted what was there; it holds no rule."""
+    subprocess.run(["nft", "delete", "table", "ip", "filter"], check=True, timeout=30)
 
 
 def leave_remains() -> None:
