@@ -1,7 +1,7 @@
 """The fault matrix's pass with real engines: two of them, and in a hold every process is killed, then stopped.
 
 Clients ask all the time and try again until they are answered. After each fault nobody waits for an answer any more,
-both engines serve the version that is called served, and no hold is left. About fifteen minutes.
+both engines serve the version that is called served, and no hold is left. About six minutes.
 """
 
 import asyncio
@@ -114,4 +114,4 @@ async def test_fleet_of_two_real_engines_survives_every_fault_in_a_hold() -> Non
                 if actor not in (names.GATEWAY, names.ENGINE, SGLANG):
                     assert silence <= PAUSE_TIMEOUT_SEC + REPLY_SLACK_SEC, f"{actor}, {fault}"
                 assert training.history.faults() == []
-        await training.nothing_trained_twice()
+                await training.nothing_trained_twice()
