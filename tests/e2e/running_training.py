@@ -57,6 +57,15 @@ print(json.dumps([row[0] for row in store.execute("select id from turns where st
 """
 
 
+_READ_IN_HAND = f"""
+import json, sqlite3
+store = sqlite3.connect("file:{names.EXPERIENCE_DIR}/experience.db?mode=ro", uri=True, timeout=10)
+rows = store.execute("select id, case state when 'generating' then gateway else lease end, state from turns"
+                     " where state = 'generating' or lease is not null")
+print(json.dumps([[id, f"{{state}} by {{who}}"] for id, who, state in rows]))
+"""
+
+
 @dataclass(frozen=True)
 class Pod:
     name: str
@@ -113,6 +122,11 @@ class RunningTraining:
 
     async def trained_ids(self) -> frozenset[int]:
         return frozenset(json.loads(await self.python_in(names.GATEWAY, _READ_TRAINED)))
+
+    async def in_hand(self) -> frozenset[tuple[int, str]]:
+        """Turns being answered by a gateway, or leased by a judge or a trainer: id, and by whom in which lease."""
+        rows = json.loads(await self.python_in(names.GATEWAY, _READ_IN_HAND))
+        return frozenset((identity, whose) for identity, whose in rows)
 
     async def python_in(self, component: str, script: str) -> str:
         return await self.python_at(await self.pod(component), script)
@@ -219,6 +233,15 @@ class RunningTraining:
         assert accounts.identity_residues(now) == (0, 0), f"the accounting identity is broken: {now}"
         for name in ("served", "recorded", "trained"):
             assert getattr(now, name) >= getattr(before, name), f"{name} went back: {before} → {now}"
+
+    async def nobody_waits_for_the_dead(self, before: frozenset[tuple[int, str]]) -> None:
+        """What was `in_hand` when a process was back is so no more: it was finished, given up or given to another."""
+
+        async def missing() -> str | None:
+            left = before & await self.in_hand()
+            return f"still in hand: {sorted(left)}" if left else None
+
+        await until("the end of what the dead had in hand", 120, missing)
 
     async def nothing_trained_twice(self) -> None:
         """Checkpoints and store name the same samples, each of them once."""

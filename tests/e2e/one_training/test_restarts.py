@@ -91,8 +91,10 @@ async def test_loop_goes_on_after(training: RunningTraining, fault: Fault) -> No
     pod, accounts, trainer = await training.pod(fault.component), await training.stats(), await training.trainer_state()
     await fault.strike(training, fault.component, pod)
     await training.is_back(fault.component, pod, fault.back_within_sec)
+    in_hand = await training.in_hand()
     await training.goes_on()
     await training.accounts_hold(accounts)
+    await training.nobody_waits_for_the_dead(in_hand)
     await training.nothing_trained_twice()
     assert training.history.faults() == []
     await check_trainer(training, trainer, restarted=fault.component == names.TRAINER)
