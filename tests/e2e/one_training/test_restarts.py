@@ -55,6 +55,18 @@ async def kill_container_while_publishing(training: RunningTraining, component: 
     await kill_container(training, component, pod)
 
 
+async def kill_container_while_answering(training: RunningTraining, component: str, pod: Pod) -> None:
+    """SGLang stands still meanwhile, so that the gateway surely dies with turns in hand."""
+
+    async def missing() -> str | None:
+        in_hand = sorted(await training.in_hand())
+        return None if any(whose.startswith("generating") for _, whose in in_hand) else str(in_hand)
+
+    async with sglang_stands_still(training, await training.pod(names.ENGINE)):
+        await until("a turn that is being answered", 30, missing)
+        await kill_container(training, component, pod)
+
+
 async def kill_sglang(training: RunningTraining, _: str, pod: Pod) -> None:
     await kills.signal_process(training.cluster, training.namespace, pod.name, "openclaw_engine.launch", signal.SIGKILL)
 
@@ -75,6 +87,7 @@ FAULTS = (
     Fault(names.ENVIRONMENT, kill_container, 60),
     Fault(names.ENVIRONMENT, delete_pod, 90),
     Fault(names.GATEWAY, kill_container_in_a_hold, 60),
+    Fault(names.GATEWAY, kill_container_while_answering, 60),
     Fault(names.GATEWAY, delete_pod, 120),
     Fault(OPERATOR, kill_container_in_a_hold, 60),
     Fault(OPERATOR, delete_pod, 60),
