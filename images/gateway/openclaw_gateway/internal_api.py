@@ -4,7 +4,8 @@ Every route wants the bearer token; bodies and answers are `openclaw_core.wire` 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import orjson
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
@@ -14,6 +15,7 @@ from starlette.exceptions import HTTPException
 
 from openclaw_core import wire
 from openclaw_gateway import auth, errors, records_api
+from openclaw_gateway.asgi import ClientGoneError, unless_gone
 from openclaw_gateway.fleet import Fleet
 from openclaw_gateway.gate import Gate
 from openclaw_gateway.metrics import Metrics
@@ -61,8 +63,8 @@ def _turns(store: Store, gate: Gate) -> APIRouter:
     router = APIRouter(prefix="/internal/turns")
 
     @router.post("/lease")
-    async def _lease(body: wire.LeaseTurns) -> Response:
-        return _answer(await store.lease_turns(body))
+    async def _lease(body: wire.LeaseTurns, request: Request) -> Response:
+        return await _long_poll(request, store.lease_turns(body))
 
     @router.post("/score")
     async def _score(body: wire.ScoreTurn) -> Response:
@@ -88,8 +90,8 @@ def _samples(store: Store) -> APIRouter:
     router = APIRouter(prefix="/internal/samples")
 
     @router.post("/lease")
-    async def _lease(body: wire.LeaseSamples) -> Response:
-        return _answer(await store.lease_samples(body))
+    async def _lease(body: wire.LeaseSamples, request: Request) -> Response:
+        return await _long_poll(request, store.lease_samples(body))
 
     @router.post("/ack")
     async def _ack(body: wire.AckSamples) -> Response:
@@ -180,6 +182,14 @@ def _answer_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def _http(_: Request, error: HTTPException) -> Response:
         return _error(error.status_code, str(error.detail), "http_error")
+
+
+async def _long_poll(request: Request, work: Coroutine[Any, Any, BaseModel]) -> Response:
+    """Its answer; it ends with its client, for what a dead one leased would be in nobody's hands until it runs out."""
+    try:
+        return _answer(await unless_gone(request.receive, work))
+    except ClientGoneError:
+        return Response(status_code=499)
 
 
 def _answer(message: BaseModel) -> Response:

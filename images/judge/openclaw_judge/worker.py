@@ -20,7 +20,8 @@ from openclaw_judge.endpoint import Endpoint
 from openclaw_judge.state import JudgingState
 from openclaw_judge.store import StoreError
 
-LEASE_SEC = 60.0
+LEASE_SEC = 30.0
+"""What a judge that was killed had in hand is judged by another after this long."""
 POLL_SEC = 20.0
 PROBE_SEC = 8.0
 _STORE_AWAY_SEC = 2.0

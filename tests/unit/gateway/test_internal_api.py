@@ -60,6 +60,43 @@ async def test_trainer_waits_for_a_batch_and_gets_it_when_the_last_score_comes()
         assert leased.lease
 
 
+@pytest.mark.parametrize("leases", ["turns", "samples"])
+async def test_long_poll_whose_client_died_leases_nothing(leases):
+    async with FakeEngine(reply="Hello") as engine, running(engine) as gateway:
+        await gateway.chat("Hi", session="s")
+        dead = {
+            "turns": lambda: gateway.internal(
+                "/internal/turns/lease", wire.LeaseTurns(worker="dead", max_turns=4, lease_sec=60, wait_sec=20)
+            ),
+            "samples": lambda: gateway.lease(1, wait_sec=20.0),
+        }
+        waiting = asyncio.create_task(dead[leases]())
+        await asyncio.sleep(0.2)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        await asyncio.sleep(0.2)
+        await gateway.post(conversation("Hi", "Hello", "thanks"), session="s")
+        (judged,) = await gateway.judge()
+        assert judged.session == "s"
+        assert [sample.session for sample in (await gateway.lease(1)).samples] == ["s"]
+
+
+async def test_turn_leased_in_the_moment_its_judge_died_is_given_back():
+    async with FakeEngine(reply="Hello") as engine, running(engine) as gateway:
+        await gateway.chat("Hi", session="s")
+        await gateway.post(conversation("Hi", "Hello", "thanks"), session="s")
+        store = gateway.parts.store
+        request = wire.LeaseTurns(worker="dead", max_turns=4, lease_sec=60, wait_sec=20)
+        dying = asyncio.create_task(store.lease_turns(request))
+        await asyncio.sleep(0)  # the operation is on its way to the writer's thread
+        dying.cancel()
+        await asyncio.wait([dying])
+        await store.stats({})  # the commit is over
+        await store.upkeep()
+        (judged,) = await gateway.judge()
+        assert judged.session == "s"
+
+
 async def test_long_poll_ends_empty_after_its_wait():
     async with running() as gateway:
         leased = await gateway.lease(2, wait_sec=0.2)

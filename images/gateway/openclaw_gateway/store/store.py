@@ -98,12 +98,14 @@ class Store:
         await self._surely(lambda tx: turns.end_session(tx, owner, name))
 
     async def lease_turns(self, request: wire.LeaseTurns) -> wire.LeasedTurns:
-        """Long poll: at least one turn, or none after `wait_sec`."""
+        """Long poll: at least one turn, or none after `wait_sec`. One that is cancelled leases nothing."""
         deadline = asyncio.get_running_loop().time() + request.wait_sec
         pulse = self._writer.pulse(Topic.JUDGE)
         while True:
             seen = pulse.count
-            leased = await self._writer.run(lambda tx: judging.lease(tx, request, self._policy))
+            leased = await self._writer.run(
+                lambda tx: judging.lease(tx, request, self._policy), unclaimed=self._give_back
+            )
             left = deadline - asyncio.get_running_loop().time()
             if leased or left <= 0 or self._closing:
                 return wire.LeasedTurns(turns=leased)
@@ -124,7 +126,8 @@ class Store:
         return wire.Accepted(ids=await self._writer.run(lambda tx: judging.release(tx, request)))
 
     async def lease_samples(self, request: wire.LeaseSamples) -> wire.LeasedSamples:
-        """Long poll: a batch, or nothing after `wait_sec`. Raises OldEpochError."""
+        """Long poll: a batch, or nothing after `wait_sec`. Raises OldEpochError. One that is cancelled leases nothing,
+        but in the moment of its commit: the next trainer frees that."""
         deadline = asyncio.get_running_loop().time() + request.wait_sec
         pulse = self._writer.pulse(Topic.QUEUE)
         while True:
@@ -190,6 +193,12 @@ class Store:
         if isinstance(admission, turns.Begun):
             turn_id = admission.turn_id
             self._owed.append((lambda tx: turns.withdraw(tx, turn_id), turn_id))
+
+    def _give_back(self, leased: Sequence[wire.JudgeTurn]) -> None:
+        """Nobody waited for these turns any more: another judge may have them from the next upkeep on."""
+        if leased:
+            request = wire.ReleaseTurns(ids=[turn.id for turn in leased], leases=[turn.lease for turn in leased])
+            self._owed.append((lambda tx: judging.release(tx, request), None))
 
     async def _surely(self, operation: Operation[object], ends: int | None = None) -> None:
         """The end of what a client was served: it has its answer, so a store that is down catches up later.
