@@ -2,6 +2,7 @@
 nodes, which a test may fill with mistakes, restart, and starve of its API server.
 """
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +83,11 @@ def operator_account(plane: bare.Bare) -> Path:
 def install_crd(kubeconfig: Path) -> None:
     file = str(ROOT / "crds" / "openclawtrainings.openclawrl.io.yaml")
     kubectl("apply", "--server-side", "-f", file, kubeconfig=kubeconfig)
-    # Not `kubectl wait`: it gives up on a definition that has no conditions yet.
-    state = ("get", "-f", file, "-o", 'jsonpath={.status.conditions[?(@.type=="Established")].status}')
-    until("the CRD is established", lambda: kubectl(*state, kubeconfig=kubeconfig) == "True", 60)
+
+    def established() -> bool:
+        """Read whole: both `kubectl wait` and a jsonpath give up on a definition that has no conditions yet."""
+        found = json.loads(kubectl("get", "-f", file, "-o", "json", kubeconfig=kubeconfig))
+        conditions = found.get("status", {}).get("conditions") or []
+        return {"Established": "True"}.items() <= {one["type"]: one["status"] for one in conditions}.items()
+
+    until("the CRD is established", established, 60)
