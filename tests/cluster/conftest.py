@@ -2,7 +2,6 @@
 nodes, which a test may fill with mistakes, restart, and starve of its API server.
 """
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from openclaw_cluster import bare
-from tests.cluster.lab import CHART, ROOT, Lab, helm, install_operator, kubectl, until
+from openclaw_core import names
+from tests.cluster.lab import CHART, ROOT, Lab, helm, install_operator, kubectl, until_established
 from tests.cluster.own_operator import OwnOperator, PaperKubelet, Rig
 from tests.conftest import shares_the_operator
 
@@ -83,11 +83,4 @@ def operator_account(plane: bare.Bare) -> Path:
 def install_crd(kubeconfig: Path) -> None:
     file = str(ROOT / "crds" / "openclawtrainings.openclawrl.io.yaml")
     kubectl("apply", "--server-side", "-f", file, kubeconfig=kubeconfig)
-
-    def established() -> bool:
-        """Read whole: both `kubectl wait` and a jsonpath give up on a definition that has no conditions yet."""
-        found = json.loads(kubectl("get", "-f", file, "-o", "json", kubeconfig=kubeconfig))
-        conditions = found.get("status", {}).get("conditions") or []
-        return {"Established": "True"}.items() <= {one["type"]: one["status"] for one in conditions}.items()
-
-    until("the CRD is established", established, 60)
+    until_established(f"{names.PLURAL}.{names.GROUP}", kubeconfig)

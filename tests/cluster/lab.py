@@ -121,6 +121,17 @@ def until(what: str, true: Callable[[], Any], seconds: float = 60.0, every: floa
     raise AssertionError(f"{what}: not within {seconds:.0f} s")
 
 
+def until_established(definition: str, kubeconfig: Path) -> None:
+    """Wait for a CRD, by its name. Both `kubectl wait` and a jsonpath give up on one that has no conditions yet."""
+
+    def established() -> bool:
+        found = json.loads(kubectl("get", "crd", definition, "-o", "json", kubeconfig=kubeconfig))
+        conditions = found.get("status", {}).get("conditions") or []
+        return any((one["type"], one["status"]) == ("Established", "True") for one in conditions)
+
+    until(f"{definition} is established", established, 60)
+
+
 @dataclass(frozen=True)
 class Lab:
     """One namespace."""

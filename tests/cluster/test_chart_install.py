@@ -13,7 +13,7 @@ import yaml
 
 from openclaw_cluster import bare
 from openclaw_core import names
-from tests.cluster.lab import CHART, ROOT, CommandError, helm, kubectl
+from tests.cluster.lab import CHART, ROOT, CommandError, helm, kubectl, until_established
 from tests.cluster.test_admission import body
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -41,8 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[bare.Bare]:
         for namespace in ("ops", "a", "b"):
             kubectl("create", "namespace", namespace, kubeconfig=plane.kubeconfig)
         for plural in MONITORS:
-            name = f"crd/{plural}.monitoring.coreos.com"
-            kubectl("wait", "--for=condition=Established", "--timeout=30s", name, kubeconfig=plane.kubeconfig)
+            until_established(f"{plural}.monitoring.coreos.com", plane.kubeconfig)
         yield plane
 
 

@@ -50,19 +50,10 @@ for path in pathlib.Path("{names.CHECKPOINT_DIR}").glob("step-*"):
             pass
 print(json.dumps(found))
 """
-_READ_TRAINED = f"""
+_READ_STORE = f"""
 import json, sqlite3
 store = sqlite3.connect("file:{names.EXPERIENCE_DIR}/experience.db?mode=ro", uri=True, timeout=10)
-print(json.dumps([row[0] for row in store.execute("select id from turns where state = 'trained'")]))
-"""
-
-
-_READ_IN_HAND = f"""
-import json, sqlite3
-store = sqlite3.connect("file:{names.EXPERIENCE_DIR}/experience.db?mode=ro", uri=True, timeout=10)
-rows = store.execute("select id, case state when 'generating' then gateway else lease end, state from turns"
-                     " where state = 'generating' or lease is not null")
-print(json.dumps([[id, f"{{state}} by {{who}}"] for id, who, state in rows]))
+print(json.dumps(store.execute(QUERY).fetchall()))
 """
 
 
@@ -121,12 +112,21 @@ class RunningTraining:
         self.consumed.add({int(step): ids for step, ids in json.loads(text).items()})
 
     async def trained_ids(self) -> frozenset[int]:
-        return frozenset(json.loads(await self.python_in(names.GATEWAY, _READ_TRAINED)))
+        return frozenset(identity for (identity,) in await self._rows("select id from turns where state = 'trained'"))
 
     async def in_hand(self) -> frozenset[tuple[int, str]]:
         """Turns being answered by a gateway, or leased by a judge or a trainer: id, and by whom in which lease."""
-        rows = json.loads(await self.python_in(names.GATEWAY, _READ_IN_HAND))
+        rows = await self._rows(
+            "select id, state || ' by ' || coalesce(lease, gateway) from turns"
+            " where state = 'generating' or lease is not null"
+        )
         return frozenset((identity, whose) for identity, whose in rows)
+
+    async def _rows(self, query: str) -> list[list[Any]]:
+        """Of the experience store, asked in the gateway's pod."""
+        script = _READ_STORE.replace("QUERY", repr(query))
+        found: list[list[Any]] = json.loads(await self.python_in(names.GATEWAY, script))
+        return found
 
     async def python_in(self, component: str, script: str) -> str:
         return await self.python_at(await self.pod(component), script)

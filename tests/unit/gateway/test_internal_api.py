@@ -60,17 +60,20 @@ async def test_trainer_waits_for_a_batch_and_gets_it_when_the_last_score_comes()
         assert leased.lease
 
 
-@pytest.mark.parametrize("leases", ["turns", "samples"])
-async def test_long_poll_whose_client_died_leases_nothing(leases):
+@pytest.mark.parametrize(
+    ("leases", "wanted"),
+    [
+        ("turns", wire.LeaseTurns(worker="dead", max_turns=4, lease_sec=60, wait_sec=20)),
+        (
+            "samples",
+            wire.LeaseSamples(trainer_epoch=1, batch=1, min_batch=1, batch_wait_sec=300, lease_sec=60, wait_sec=20),
+        ),
+    ],
+)
+async def test_long_poll_whose_client_died_leases_nothing(leases, wanted):
     async with FakeEngine(reply="Hello") as engine, running(engine) as gateway:
         await gateway.chat("Hi", session="s")
-        dead = {
-            "turns": lambda: gateway.internal(
-                "/internal/turns/lease", wire.LeaseTurns(worker="dead", max_turns=4, lease_sec=60, wait_sec=20)
-            ),
-            "samples": lambda: gateway.lease(1, wait_sec=20.0),
-        }
-        waiting = asyncio.create_task(dead[leases]())
+        waiting = asyncio.create_task(gateway.internal(f"/internal/{leases}/lease", wanted))
         await asyncio.sleep(0.2)
         waiting.cancel()
         await asyncio.wait([waiting])
