@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from functools import partial
+from itertools import islice
 
 from openclaw_operator.weightsync.machine import Machine
 from openclaw_operator.weightsync.swap import SwapMachine
@@ -32,9 +33,11 @@ def failures(first: int, count: int, *, rollout: bool, adapters: bool) -> list[t
     return found
 
 
-def _chunks(first: int, count: int) -> Iterator[tuple[int, int]]:
-    for start in range(first, first + count, CHUNK):
-        yield start, min(CHUNK, first + count - start)
+def batches(first: int, count: int, jobs: int) -> Iterator[list[tuple[int, int]]]:
+    """(first seed, number of seeds) of every chunk, as many at once as there are jobs."""
+    chunks = ((start, min(CHUNK, first + count - start)) for start in range(first, first + count, CHUNK))
+    while batch := list(islice(chunks, jobs)):
+        yield batch
 
 
 def run(
@@ -44,12 +47,11 @@ def run(
     strike = partial(failures, rollout=rollout, adapters=adapters)
     began, done, failed = time.monotonic(), 0, []
     with ProcessPoolExecutor(jobs) as pool:
-        chunks = _chunks(first, count)
-        while batch := [pair for pair, _ in zip(chunks, range(jobs), strict=False)]:
-            for found in pool.map(strike, *zip(*batch, strict=True)):
-                failed += found
+        for batch in batches(first, count, jobs):
+            found = [failure for failures in pool.map(strike, *zip(*batch, strict=True)) for failure in failures]
+            failed += found
             done += sum(size for _, size in batch)
-            for seed, broken in failed[-3:]:
+            for seed, broken in found:
                 sys.stderr.write(f"seed {seed}: {broken}\n")
             if time.monotonic() - began > seconds:
                 break

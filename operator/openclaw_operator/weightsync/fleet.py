@@ -13,7 +13,7 @@ class Fleet:
 
     def __init__(self) -> None:
         self.pods: dict[str, m.EnginePod] = {}
-        self._pace = 1
+        self._pace, self._round = 1, 0
         self._agents: dict[str, m.Agent] = {}
         self.preparations: dict[str, m.Preparation] = {}
         self.syncing: dict[str, m.SyncEngine] = {}
@@ -41,7 +41,7 @@ class Fleet:
             return
         agent.asking = False
         if state is not None:
-            agent.state, agent.answered_at = state, now
+            agent.state, agent.answered_at, agent.answered_round = state, agent.sent_at, agent.sent_round
 
     def prepare_ended(self, ended: m.PrepareEnded) -> None:
         known = self.preparations.get(ended.uid)
@@ -56,7 +56,7 @@ class Fleet:
             del self.syncing[ended.uid]
         agent = self._agents.get(ended.uid)
         if agent is not None:
-            agent.asked_at = float("-inf")
+            agent.asked_at, agent.answered_round, agent.sent_round = float("-inf"), 0, 0
             if ended.answer is not None and agent.state is not None:
                 highest = max(agent.state.highest_epoch, ended.epoch)
                 seen = {"version": ended.answer.version, "highest_epoch": highest}
@@ -93,10 +93,19 @@ class Fleet:
         found = self.states(now).items()
         return sorted(uid for uid, state in found if state.ready and state.version is not None)
 
+    def introduced(self, now: float) -> bool:
+        """Every Ready engine's agent answered once, or had its time to."""
+        waiting = (self._agents[uid] for uid, pod in self.pods.items() if pod.ready)
+        return all(agent.state is not None or now - agent.first_seen_at >= m.FIRST_WORD_SEC for agent in waiting)
+
     def unknown(self, now: float) -> bool:
         """Some engine may be serving a version we do not know: its agent is silent, and it is Ready or was lately."""
         states = self.states(now)
         return any(uid not in states and (pod.ready or self._silent(uid, now)) for uid, pod in self.pods.items())
+
+    def confirmed(self, asking: int, now: float) -> bool:
+        """Every reachable engine answered a question that left since this `ask_again`, and none is being changed."""
+        return all(self._agents[uid].answered_round >= asking and not self.busy(uid) for uid in self.states(now))
 
     def _silent(self, uid: str, now: float) -> bool:
         agent = self._agents[uid]
@@ -148,7 +157,15 @@ class Fleet:
         for uid in due:
             agent = self._agents[uid]
             agent.asking, agent.asked_at = True, now
+            agent.sent_at, agent.sent_round = now, self._round
         return [m.PollAgent(uid) for uid in due]
+
+    def ask_again(self) -> int:
+        """Have every agent asked now, whatever it answered lately; the number of this round of questions."""
+        self._round += 1
+        for agent in self._agents.values():
+            agent.asked_at = float("-inf")
+        return self._round
 
     def next_poll(self, serving: str | None, now: float) -> float:
         """When to look again, whoever answers by then: what is fresh now may not be so any more."""

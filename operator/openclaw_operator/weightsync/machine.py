@@ -56,6 +56,10 @@ class Machine:
         self._target_busy, self._target_after = False, float("-inf")
         self._preparing_for = ""
         self._first_prepared_at: float | None = None
+        self._introduced = False
+        """Agents were heard since this process began, as far as they can be."""
+        self._doubted: tuple[str, int] | None = None
+        """A version every engine seems to have that is not called served yet, and the round of questions about it."""
         self._run: m.HoldRun | None = None
         self._best = WeightSyncState()
         """The Lease's newest content ever seen: what a Lease that was deleted or garbled is mended from."""
@@ -212,23 +216,40 @@ class Machine:
         if lease.hold is not None:
             self._clear_foreign_hold(lease, lease.hold)
             return
+        self._introduced = self._introduced or self.fleet.introduced(self.now)
+        if not self._introduced:
+            self._write_target(lease.serving_version or str(BASE))
+            return
         if self._mend(lease) or self._take_up_request(world, lease) or self._step_canary(world, lease):
             return
         target = self._choose(world, lease)
-        allowed = target not in lease.bad_versions and not failures.wait_sec(lease, target, self.wall)
-        if target != lease.serving_version and allowed:
-            if self._differing(target):
-                self.phase, self._preparing_for, self._first_prepared_at = Phase.PREPARING, target, None
-                self._preparing(world, lease)
-                return
-            at_first = lease.serving_version is None and target == str(BASE)
-            if at_first or not self.fleet.unknown(self.now):
-                self._adopt(lease, target)
-                return
+        if target != lease.serving_version and self._go_over(world, lease, target):
+            return
         self._write_target(lease.serving_version or str(BASE))
         self._update_alone(world, lease)
         if target == lease.serving_version:
+            self._doubted = None
             self._refresh_releasable(lease)
+
+    def _go_over(self, world: m.World, lease: WeightSyncState, target: str) -> bool:
+        """Towards a version that is not called served yet; True when that is under way.
+
+        What most engines have although the Lease lost what is served needs no hold: the others catch up alone.
+        """
+        lost = lease.serving_version is None and target == self.fleet.commonest(self.now)
+        at_first = lease.serving_version is None and target == str(BASE)
+        if not lost and (target in lease.bad_versions or failures.wait_sec(lease, target, self.wall)):
+            self._doubted = None
+            return False
+        if not lost and self._differing(target):
+            self._doubted = None
+            self.phase, self._preparing_for, self._first_prepared_at = Phase.PREPARING, target, None
+            self._preparing(world, lease)
+            return True
+        if at_first or self._engines_confirm(target):
+            self._adopt(lease, target)
+            return True
+        return False
 
     def _preparing(self, world: m.World, lease: WeightSyncState) -> None:
         target = self._choose(world, lease)
@@ -333,6 +354,14 @@ class Machine:
 
     # ------------------------------------------------------------ without a hold
 
+    def _engines_confirm(self, target: str) -> bool:
+        """True when all have answered since this target was first thought theirs: what they said before may have been
+        changed by an order of ours that is still open, or by another leader."""
+        if self._doubted is None or self._doubted[0] != target:
+            self._doubted = (target, self.fleet.ask_again())
+            self._out += self.fleet.polls(self._serving(), self.now)
+        return not self.fleet.unknown(self.now) and self.fleet.confirmed(self._doubted[1], self.now)
+
     def _take_up_request(self, world: m.World, lease: WeightSyncState) -> bool:
         """A person asks for one sync: what is wanted gets new tries at once. True when that is being written."""
         asked = world.sync_request
@@ -349,6 +378,7 @@ class Machine:
 
     def _adopt(self, lease: WeightSyncState, target: str) -> None:
         """No engine has to change for this target: say so in one write, under an epoch of its own."""
+        self._doubted = None
         self.retention.remember((lease.serving_version, target), self.now)
         self._write_target(target)
         adopted = contents.adopted(lease, target, self._releasable(lease, {target}))

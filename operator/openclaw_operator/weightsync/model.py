@@ -33,6 +33,9 @@ POLL_SILENT_MAX_SEC = 120.0
 the usual pace. What makes it answer again mostly shows in its pod, and is followed by a question at once."""
 FRESH_SEC = 15.0
 """An agent is reachable when it answered within this time (at the usual pace; at another, so long after it was due)."""
+FIRST_WORD_SEC = 3.5
+"""A machine that begins hears every agent, or waits this long, before it takes an epoch: the Lease may be an older one
+that somebody put back, and agents know better."""
 GIVEN_UP_SEC = 60.0
 """An engine that is neither Ready nor reachable for this long does not count as serving."""
 RETRY_READ_SEC = 0.5
@@ -352,7 +355,15 @@ class Agent:
     state: AgentState | None = None
     first_seen_at: float = 0.0
     answered_at: float = float("-inf")
+    """When the question left that `state` answers: a process that slept finds old answers waiting."""
+    answered_round: int = 0
+    """`sent_round` of what it answered last; 0 once an order may have made that old."""
+    sent_at: float = float("-inf")
+    """When the last question left."""
+    sent_round: int = 0
+    """Rounds of questions (`Fleet.ask_again`) that had begun by then."""
     asked_at: float = float("-inf")
+    """`sent_at`, or never where it is to be asked at once."""
     asking: bool = False
     moved_at: float = 0.0
     """When its pod last became Ready or stopped being so, or was first seen."""

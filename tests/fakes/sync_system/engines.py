@@ -42,7 +42,8 @@ class Behaviour:
 
 
 class Engine:
-    """One pod. `loadable` raises when a version's directory is gone; `bad` versions fail everywhere."""
+    """One pod. `loadable` raises when a version's directory is gone; `bad` versions fail everywhere; every
+    update that took effect is added to `landed`, (epoch, version)."""
 
     def __init__(
         self,
@@ -52,9 +53,11 @@ class Engine:
         target: Callable[[], str | None],
         loadable: Callable[[str], bool],
         bad: set[str],
+        landed: set[tuple[int, str]],
     ) -> None:
         self.uid, self.ip = uid, uid
         self._time, self._target, self._loadable, self._bad = time, target, loadable, bad
+        self._landed = landed
         self.behaviour = Behaviour()
         self.sglang: Sglang | None = None
         self.up = False
@@ -232,6 +235,7 @@ class Engine:
         )
         sglang.version = exchange.version
         self.changes.append((self._time.now, exchange.epoch, exchange.version))
+        self._landed.add((exchange.epoch, exchange.version))
 
     def _report(self, exchange: Exchange) -> None:
         if exchange.ok:

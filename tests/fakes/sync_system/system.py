@@ -67,6 +67,7 @@ class System:
         self.pinned: str | None = None
         self.request: str | None = None
         self.bad: set[str] = set()
+        self.landed: set[tuple[int, str]] = set()
         self.deleted: set[int] = set()
         self.skews = {0.0}
         self.faults_until = 0.0
@@ -91,7 +92,9 @@ class System:
             """A pod mounts what is there when it starts; later changes come a kubelet's period late."""
             return self.server.mounted(min(lag, self.time.now - started))
 
-        self.engines[uid] = Engine(uid, self.time, target=target, loadable=self._loadable, bad=self.bad)
+        self.engines[uid] = Engine(
+            uid, self.time, target=target, loadable=self._loadable, bad=self.bad, landed=self.landed
+        )
 
     def add_gateway(self, skew: float) -> None:
         uid = f"gateway-{next(self._names)}"
@@ -174,7 +177,8 @@ class System:
             assert state.hold.duration_sec <= PAUSE_TIMEOUT_SEC
             assert state.hold.pause_version not in before.bad_versions, "a bad version is tried again"
             disliked = state.hold.pause_version in self.disliked - self._ever_pinned
-            assert self.server.tampered or not disliked, "a disliked version is promoted"
+            no_better = before.serving_version in self.disliked
+            assert self.server.tampered or no_better or not disliked, "a disliked version is promoted"
             self._hold_epochs.add(state.epoch)
         elif state.serving_version is not None and not self.server.tampered:
             named = self._served.setdefault(state.epoch, state.serving_version)
@@ -182,8 +186,11 @@ class System:
             self._check_served(state, before)
 
     def _check_served(self, state: WeightSyncState, before: WeightSyncState) -> None:
-        """What is newly called served must be loaded somewhere, if any engine could be asked for a while."""
+        """What is newly called served must be loaded somewhere, if any engine could be asked for a while; or an engine
+        got it in the hold that this ends, and was lost since."""
         if state.serving_version == before.serving_version:
+            return
+        if before.hold is not None and (before.hold.epoch, state.serving_version) in self.landed:
             return
         loaded = {one.sglang.version for one in self.engines.values() if one.sglang is not None}
         assert not loaded or state.serving_version in loaded or self._stale(), "no engine has what is called served"

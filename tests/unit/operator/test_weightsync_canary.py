@@ -13,7 +13,7 @@ from openclaw_operator.weightsync.machine import Machine
 from openclaw_operator.weightsync.model import Phase
 from openclaw_operator.weightsync.swap import SwapMachine
 from openclaw_operator.weightsync.view import view
-from tests.unit.operator.test_weightsync_machine import NEW, NEWER, OLD, WALL, Driver, of, only
+from tests.unit.operator.weightsync_driver import NEW, NEWER, OLD, WALL, Driver, of, only
 
 LIMITS = Rollout(canary_replicas=1, min_turns=50, max_duration_sec=600, max_score_drop=0.2, max_drift=0.05)
 GOOD, BAD = {"1": 300}, {"-1": 300}
@@ -134,7 +134,7 @@ def test_bad_canary_is_rolled_back_without_a_hold_and_never_tried_again_by_itsel
     driver.lease(back)
     driver.load("e0", OLD)
     assert said(driver) == "RolledBack"
-    driver.now += 10
+    driver.later(10)
     for pod in driver.engines:
         actions = driver.agent(pod.uid, epoch=9)
     assert of(actions, m.WriteLease | m.PrepareEngine) == []
@@ -207,7 +207,7 @@ def test_canary_no_engine_loads_is_rolled_back_before_its_time() -> None:
     driver = CanaryDriver()
     driver.begin()
     driver.load("e0", ok=False)
-    driver.now += 10
+    driver.later(10)
     driver.agent("e0", epoch=8)
     actions = driver.load("e0", ok=False)
     back = only(actions, m.WriteLease).state
@@ -288,7 +288,7 @@ def test_failures_to_load_one_canary_do_not_count_against_the_next() -> None:
     driver = CanaryDriver()
     driver.begin()
     driver.load("e0", ok=False)
-    driver.now += 10
+    driver.later(10)
     for pod in driver.engines:
         driver.agent(pod.uid, epoch=8)
     driver.publish(6)

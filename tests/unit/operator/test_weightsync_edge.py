@@ -1,6 +1,8 @@
 """The weight sync's edge against real HTTP: agents and gateways on loopback addresses, the Lease in memory."""
 
 import asyncio
+import itertools
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -28,11 +30,19 @@ NEW = WeightVersion.of(1, "ab" * 32)
 TOKENS = Tokens(gateway="gateway-token", agent="agent-token")
 
 
+_numbers = itertools.count(1)
+
+
+def address() -> str:
+    """A loopback address of this process: tests run beside each other, and agents all listen on one port."""
+    return f"127.{64 + os.getpid() // 250 % 128}.{os.getpid() % 250}.{next(_numbers)}"
+
+
 @dataclass
 class Pod:
     """One fake process on a loopback address; it writes down what it was told, and when."""
 
-    ip: str
+    ip: str = field(default_factory=address)
     version: str = str(BASE)
     highest: int = 0
     told: list[tuple[str, float, object]] = field(default_factory=list)
@@ -138,7 +148,7 @@ async def running(kube: MemoryKube) -> AsyncIterator[SyncLoop]:
 
 
 async def test_sync_prepares_then_holds_then_updates_then_releases() -> None:
-    engines, gateways = [Pod("127.0.7.1"), Pod("127.0.7.2")], [Pod("127.0.7.3")]
+    engines, gateways = [Pod(), Pod()], [Pod()]
     kube = MemoryKube()
     kube.put(LEASE, {"metadata": {"name": "demo-weight-sync"}, "spec": {}})
     agent = {pod.ip: {"/state": pod.state, "/prepare": pod.prepare, "/sync": pod.sync} for pod in engines}
@@ -167,7 +177,7 @@ async def test_sync_prepares_then_holds_then_updates_then_releases() -> None:
 
 
 async def test_engines_of_one_sync_are_sent_to_the_same_transfer() -> None:
-    engines, kube = [Pod("127.0.7.1"), Pod("127.0.7.2")], MemoryKube()
+    engines, kube, sender = [Pod(), Pod()], MemoryKube(), address()
     kube.put(LEASE, {"metadata": {"name": "demo-weight-sync"}, "spec": {}})
     routes = [{"/state": pod.state, "/prepare": pod.prepare, "/sync": pod.sync} for pod in engines]
     async with (
@@ -177,11 +187,11 @@ async def test_engines_of_one_sync_are_sent_to_the_same_transfer() -> None:
     ):
         loop.update(training(), world(engines, [], None), TOKENS)
         await until(lambda: lease(kube).serving_version == str(BASE))
-        loop.update(training(), replace(world(engines, [], NEW), sender="127.0.7.9"), TOKENS)
+        loop.update(training(), replace(world(engines, [], NEW), sender=sender), TOKENS)
         await until(lambda: loop.view.last_sync is not None)
     orders = [body for pod in engines for call, _, body in pod.told if call == "sync"]
     assert [order.transfer for order in orders if isinstance(order, Sync)] == [
-        Transfer(url=f"http://127.0.7.9:{names.PORT_SENDER}", engines=2)
+        Transfer(url=f"http://{sender}:{names.PORT_SENDER}", engines=2)
     ] * 2
 
 
@@ -207,18 +217,18 @@ async def test_word_of_the_release_leaves_before_its_write(monkeypatch: pytest.M
         return PausedAck(epoch=told.epoch, pod_uid=pod.uid, process_start=0.0, paused=told.lease_sec > 0)
 
     monkeypatch.setattr(Gateways, "tell", tell)
-    engine, kube = Pod("127.0.7.8"), NotingKube(order)
+    engine, kube = Pod(), NotingKube(order)
     kube.put(LEASE, {"metadata": {"name": "demo-weight-sync"}, "spec": {}})
     routes = {"/state": engine.state, "/prepare": engine.prepare, "/sync": engine.sync}
     async with serving(engine.ip, names.PORT_AGENT, routes), running(kube) as loop:
-        loop.update(training(), world([engine], [Pod("127.0.7.9"), Pod("127.0.7.10")], NEW), TOKENS)
+        loop.update(training(), world([engine], [Pod(), Pod()], NEW), TOKENS)
         await until(lambda: loop.view.last_sync is not None)
     since_hold = order[order.index("hold told") :]
     assert since_hold[:5] == ["hold told"] * 2 + ["release told"] * 2 + ["release written"]
 
 
 async def test_silent_gateway_is_waited_for_half_a_second_and_then_left() -> None:
-    engine, silent = Pod("127.0.7.6"), Pod("127.0.7.7")
+    engine, silent = Pod(), Pod()
     kube = MemoryKube()
     kube.put(LEASE, {"metadata": {"name": "demo-weight-sync"}, "spec": {}})
     routes = {"/state": engine.state, "/prepare": engine.prepare, "/sync": engine.sync}

@@ -1,110 +1,54 @@
 """Single decisions of the weight-sync machine, one situation each."""
 
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import pairwise
-from typing import TypeVar
 
 import pytest
 
 from openclaw_core.leases import Hold, Published, WeightSyncState
-from openclaw_core.versions import BASE, WeightVersion
-from openclaw_core.wire import AgentState, Synced
+from openclaw_core.versions import BASE
+from openclaw_core.wire import Synced
 from openclaw_operator.reasons import Reason
 from openclaw_operator.weightsync import holds
 from openclaw_operator.weightsync import model as m
 from openclaw_operator.weightsync import target as targets
-from openclaw_operator.weightsync.machine import Machine
 from openclaw_operator.weightsync.model import Phase
 from openclaw_operator.weightsync.view import view
-
-WALL = datetime(2026, 1, 1, tzinfo=UTC)
-A = TypeVar("A", bound=m.Action)
+from tests.unit.operator.weightsync_driver import NEW, NEWER, OLD, WALL, Driver, of, only, version
 
 
-def version(number: int) -> WeightVersion:
-    return WeightVersion(number=number, digest8="abcdef01")
+def test_answer_that_waited_in_a_sleeping_process_is_not_news() -> None:
+    driver = Driver()
+    driver.settle()
+    driver.later(m.POLL_IDLE_SEC)
+    driver.now += m.FRESH_SEC
+    driver.agent("e0")
+    assert driver.machine.fleet.ready(driver.now) == [], "it was asked before the process slept"
+    driver.agent("e0")
+    assert driver.machine.fleet.ready(driver.now) == ["e0"]
 
 
-OLD, NEW, NEWER = str(version(4)), str(version(5)), str(version(6))
+def test_version_all_engines_have_is_called_served_only_once_they_say_so_again() -> None:
+    driver = Driver(engines=1, serving=OLD)
+    driver.settle()
+    driver.agent("e0", NEW)
+    driver.published = version(5)
+    assert m.PollAgent("e0") in driver.world()
+    assert of(driver.tell(m.Tick()), m.WriteLease) == []
+    served = only(driver.agent("e0", NEW), m.WriteLease).state
+    assert (served.hold, served.serving_version, served.epoch) == (None, NEW, 8)
 
 
-class Driver:
-    """A machine and its clock."""
-
-    def __init__(self, engines: int = 2, *, serving: str | None = OLD, **lease: object) -> None:
-        self.now = 1000.0
-        self.machine = Machine("me", 0.0)
-        self.engines = [m.EnginePod(f"e{index}", f"e{index}", f"10.0.0.{index}", True) for index in range(engines)]
-        known = WeightSyncState(serving_version=serving, target_version=serving, epoch=7, releasable=(1, 2))
-        self.state = known.model_copy(update=lease)
-        self.writes = 0
-        self.published = version(4)
-        self.pinned: str | None = None
-        self.request: str | None = None
-        self.pause_timeout = 30
-        self.pace = 1
-
-    def tell(self, told: m.Told) -> list[m.Action]:
-        return self.machine.handle(told, self.now, WALL + timedelta(seconds=self.now))
-
-    def world(self) -> list[m.Action]:
-        gateways = (m.GatewayPod("g0", "g0", "10.0.1.0", True),)
-        published = Published(version=self.published, digest="abcdef01" * 8)
-        known = m.World(tuple(self.engines), gateways, published, self.pinned, self.pause_timeout)
-        return self.tell(replace(known, sync_request=self.request, pace=self.pace))
-
-    def lease(self, state: WeightSyncState | None = None) -> list[m.Action]:
-        self.state = state or self.state
-        self.writes += 1
-        return self.tell(m.LeaseSeen(self.state, str(self.writes)))
-
-    def agent(self, uid: str, loaded: str | None = OLD, *, epoch: int = 7) -> list[m.Action]:
-        phase = "serving" if loaded else "starting"
-        state = AgentState(
-            version=loaded, target=None, ready=loaded is not None, paused=False, highest_epoch=epoch, phase=phase
-        )
-        return self.tell(m.AgentSeen(uid, state))
-
-    def settle(self) -> None:
-        """Everything known, all engines at the served version."""
-        self.world()
-        self.lease()
-        self.tell(m.TargetWritten(self.state.serving_version))
-        for pod in self.engines:
-            self.agent(pod.uid)
-
-    def publish(self, number: int) -> list[m.Action]:
-        self.published = version(number)
-        return self.world()
-
-    def to_hold(self) -> m.WriteLease:
-        """From a settled state to the write of the hold for NEW."""
-        self.publish(5)
-        actions: list[m.Action] = []
-        for pod in self.engines:
-            actions = self.tell(m.PrepareEnded(pod.uid, NEW, None))
-        assert of(actions, m.WriteTarget) == [m.WriteTarget(NEW)]
-        return only(self.tell(m.TargetWritten(NEW)), m.WriteLease)
-
-    def to_updating(self) -> list[m.SyncEngine]:
-        hold = self.to_hold()
-        told = only(self.lease(hold.state), m.TellGateways)
-        assert (told.paused.epoch, told.paused.lease_sec) == (8, 30.0)
-        return of(self.tell(m.GatewayAcked("g0", 8)), m.SyncEngine)
-
-    def synced(self, uid: str, *, ok: bool = True) -> list[m.Action]:
-        answer = Synced(epoch=8, version=NEW if ok else OLD, ok=ok, error=None if ok else "boom", pause_sec=0.05)
-        return self.tell(m.SyncEnded(uid, 8, NEW, answer))
-
-
-def of(actions: list[m.Action], kind: type[A]) -> list[A]:
-    return [action for action in actions if isinstance(action, kind)]
-
-
-def only(actions: list[m.Action], kind: type[A]) -> A:
-    (found,) = of(actions, kind)
-    return found
+def test_engine_with_an_order_open_is_not_counted_as_having_what_it_said_before() -> None:
+    driver = Driver(engines=1, serving=OLD)
+    driver.settle()
+    driver.agent("e0", NEW)
+    assert of(driver.tell(m.PrepareEnded("e0", OLD, None)), m.SyncEngine) != []
+    driver.publish(5)
+    assert of(driver.agent("e0", NEW), m.WriteLease) == [], "it is being told to go back to the older one"
+    driver.tell(m.SyncEnded("e0", 7, OLD, None, "no answer"))
+    assert of(driver.agent("e0", OLD), m.WriteLease) == []
+    assert driver.machine.phase == Phase.PREPARING
 
 
 def test_new_version_is_prepared_on_every_engine_before_any_hold() -> None:
@@ -278,8 +222,19 @@ def test_lost_lease_starts_above_every_epoch_the_engines_have_seen() -> None:
     driver = Driver(serving=None, epoch=0)
     driver.world()
     driver.lease()
-    write = only(driver.agent("e0", OLD, epoch=41), m.WriteLease)
+    assert of(driver.agent("e0", OLD, epoch=40), m.WriteLease) == [], "another engine may know a higher one"
+    write = only(driver.agent("e1", OLD, epoch=41), m.WriteLease)
     assert write.state.epoch == 41
+
+
+def test_silent_agent_holds_up_a_new_leader_for_seconds_only() -> None:
+    driver = Driver()
+    driver.world()
+    driver.lease()
+    driver.agent("e0", OLD)
+    assert of(driver.publish(5), m.PrepareEngine) == []
+    driver.now += m.FIRST_WORD_SEC
+    assert of(driver.tell(m.AgentSeen("e1", None)), m.PrepareEngine) == [m.PrepareEngine("e0", NEW)]
 
 
 def test_hold_of_ours_that_landed_after_we_gave_it_up_is_found_and_cleared() -> None:

@@ -11,7 +11,7 @@ from openclaw_operator.weightsync.model import Phase
 from openclaw_operator.weightsync.swap import SwapMachine
 from tests.fakes.sync_system import schedules
 from tests.unit.operator import trainings
-from tests.unit.operator.test_weightsync_machine import NEW, OLD, Driver, of, only, version
+from tests.unit.operator.weightsync_driver import NEW, OLD, Driver, of, only, version
 
 
 class SwapDriver(Driver):
