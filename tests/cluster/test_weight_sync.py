@@ -27,6 +27,10 @@ def version(number: int, seconds: float = 0.0) -> WeightVersion:
     return WeightVersion.of(number, f"{round(seconds * 10):02x}" + f"{number:06x}" + "0" * 56)
 
 
+FIRST = version(1, 2.0)
+"""Who is not done after the first engine gets as long again: fractions of a second pass on a busy machine."""
+
+
 def publish(lab: Lab, wanted: WeightVersion) -> None:
     lab.patch("lease", "demo-published", render_published(wanted, wanted.digest8 * 8, 1))
 
@@ -59,23 +63,23 @@ def settled(lab: Lab, wanted: WeightVersion) -> bool:
 
 def test_published_version_reaches_every_engine_in_one_hold(lab: Lab, demo: str) -> None:
     before = epoch(lab)
-    publish(lab, version(1, 0.3))
-    until("both engines serve it", lambda: settled(lab, version(1, 0.3)), 30)
-    assert (served(lab), epoch(lab)) == (str(version(1, 0.3)), before + 1)
+    publish(lab, FIRST)
+    until("both engines serve it", lambda: settled(lab, FIRST), 30)
+    assert (served(lab), epoch(lab)) == (str(FIRST), before + 1)
     last = lab.status(demo)["weights"]["lastSync"]
-    assert (last["result"], last["version"], last["epoch"]) == ("Succeeded", str(version(1, 0.3)), before + 1)
-    assert 300 <= last["pauseMs"] < 15_000
+    assert (last["result"], last["version"], last["epoch"]) == ("Succeeded", str(FIRST), before + 1)
+    assert 2_000 <= last["pauseMs"] < 15_000
     (event,) = [event for event in lab.events(demo) if event["reason"] == "WeightSynced"]
-    assert event["message"].startswith(f"weights {version(1, 0.3)} served by 2/2 engines; submissions paused ")
+    assert event["message"].startswith(f"weights {FIRST} served by 2/2 engines; submissions paused ")
     note = lab.get(names.PLURAL, demo)["metadata"]["annotations"][names.ANNOTATION_WEIGHT_SYNC]
-    assert note == f"running epoch={before + 1} serving={version(1, 0.3)}"
+    assert note == f"running epoch={before + 1} serving={FIRST}"
 
 
 def test_engine_that_restarts_comes_back_at_the_target_without_a_hold(lab: Lab, demo: str) -> None:
     before = epoch(lab)
     lab.run("delete", "pod", lab.pods(demo, "engine")[0]["metadata"]["name"], "--wait=false")
-    until("one engine is missing", lambda: not settled(lab, version(1, 0.3)), 20, every=0.1)
-    until("it is back at the version", lambda: settled(lab, version(1, 0.3)), 60)
+    until("one engine is missing", lambda: not settled(lab, FIRST), 20, every=0.1)
+    until("it is back at the version", lambda: settled(lab, FIRST), 60)
     assert epoch(lab) == before
 
 
