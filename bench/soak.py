@@ -26,6 +26,9 @@ from pathlib import Path
 
 import aiohttp
 
+if __name__ == "__main__" and not __package__:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from bench.proxies import stacks
 from bench.proxies.load import Connection, connect
 from openclaw_core import wire

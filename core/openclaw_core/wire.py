@@ -369,6 +369,8 @@ class Synced(Message):
     update_sec: float = 0.0
     transferred: bool = False
     """The weights came from the sender, not from the volume."""
+    staged: bool = False
+    """The weights had been read ahead, into the engine's second set."""
 
 
 class Retain(Message):

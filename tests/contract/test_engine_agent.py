@@ -62,6 +62,9 @@ class Client:
         async with self._session.get(self._pod.sglang + path) as answer:
             return answer.status, await answer.json() if answer.content_type.endswith("json") else None
 
+    async def words(self) -> str:
+        return str((await self.chat(max_tokens=12))["choices"][0]["message"]["content"])
+
     async def chat(self, **body: Any) -> Any:
         async with self._session.post(self._pod.sglang + "/v1/chat/completions", json=CHAT | body) as answer:
             assert answer.status == 200, await answer.text()
@@ -176,10 +179,27 @@ async def test_command_lines_parse_with_sglangs_own_parser(pod: EnginePod) -> No
         pod.execute("python3", "-c", check, json.dumps([["--model-path", "/m", "--no-such-flag"]]))
 
 
+async def test_prepared_version_is_exchanged_and_another_one_is_read(client: Client, versions: dict[str, str]) -> None:
+    await client.sync(versions["v1"], epoch=20)
+    checksums, words = {"v1": (await client.checked_state()).checksum}, {"v1": await client.words()}
+    serving = "v1"
+    for epoch, name in enumerate(("v2", "v1", "v2", "v1"), start=21):
+        assert (await client.prepare(versions[name])).ready
+        assert await client.words() == words[serving], "reading ahead leaves alone what serves"
+        synced = await client.sync(versions[name], epoch)
+        assert (synced.ok, synced.staged) == (True, True), synced
+        checksum, said, serving = (await client.checked_state()).checksum, await client.words(), name
+        assert (checksums.setdefault(name, checksum), words.setdefault(name, said)) == (checksum, said)
+    assert checksums["v1"] != checksums["v2"] and words["v1"] != words["v2"]
+    synced = await client.sync(versions["v2"], epoch=30)
+    assert (synced.ok, synced.staged) == (True, False), "nobody prepared it"
+    assert (await client.checked_state()).checksum == checksums["v2"], "the same weights, read in the pause or ahead"
+
+
 async def test_engine_that_is_killed_comes_back_at_the_target(
     client: Client, pod: EnginePod, versions: dict[str, str]
 ) -> None:
-    await client.sync("0-00000000", epoch=20)
+    await client.sync("0-00000000", epoch=40)
     pod.execute("sh", "-c", f"kill -9 {_child(pod)}")
     await asyncio.to_thread(pod.wait_restarted)
     found = json.loads(pod.execute("python3", "-c", _STATE))

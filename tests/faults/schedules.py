@@ -14,6 +14,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
+from pathlib import Path
+
+if __name__ == "__main__" and not __package__:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from openclaw_operator.weightsync.machine import Machine
 from openclaw_operator.weightsync.swap import SwapMachine

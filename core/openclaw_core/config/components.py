@@ -86,6 +86,7 @@ class EngineConfig(ComponentConfig):
     dtype: str
     tensor_parallel_size: int
     in_flight: str
+    double_buffer: bool
     args: list[str]
     adapter: Lora | None = None
     """Set where versions are LoRA adapters that are exchanged beside the base model."""
@@ -164,9 +165,14 @@ def engine_config(training: str, namespace: str, spec: TrainingSpec) -> EngineCo
         dtype=spec.policy_training.dtype,
         tensor_parallel_size=serving.tensor_parallel_size,
         in_flight=serving.in_flight,
+        double_buffer=_double_buffer(serving) and spec.policy_training.adapter is None,
         args=serving.args,
         adapter=spec.policy_training.adapter,
     )
+
+
+def _double_buffer(serving: PolicyServing) -> bool:
+    return serving.device == "cpu" if serving.double_buffer is None else serving.double_buffer
 
 
 def judge_config(training: str, namespace: str, spec: TrainingSpec) -> JudgeConfig:

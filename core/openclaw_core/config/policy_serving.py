@@ -132,6 +132,13 @@ class PolicyServing(Section):
         description="Running turns during a sync: retract continues them on the new version, drain waits for them, "
         "abort ends them.",
     )
+    double_buffer: bool | None = Field(
+        default=None,
+        description="true: engines read the next version into a second set of weights while the present one serves, so "
+        "that the pause only exchanges them; it takes the model's size again of host memory, page-locked on GPUs. "
+        "false, and models that do not bear it (quantized, mixtures of experts, pipeline parallel): read in the pause. "
+        "None: true with device cpu, false with cuda.",
+    )
     tensor_parallel_size: int = Field(default=1, ge=1, le=64, description="GPUs of one engine.")
     args: list[str] = Field(
         default=[], max_length=64, description="More arguments for SGLang's launch_server, one word each."

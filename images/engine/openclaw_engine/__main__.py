@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import secrets
+import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from openclaw_engine.manifest import Volume
 from openclaw_engine.metrics import Metrics
 from openclaw_engine.process import SglangEndedError, SglangProcess
 from openclaw_engine.sglang import Sglang
+from openclaw_engine.staging import Stager
 from openclaw_engine.transfer import Receiver
 
 logger = logging.getLogger(__name__)
@@ -40,6 +42,7 @@ async def run(config: EngineConfig, token: str) -> None:
     target_file, metrics = Path(names.TARGET_FILE), Metrics()
     base = command.base_weights(config.model, str(versions.BASE))
     admin_key = secrets.token_urlsafe(32)
+    staging = Path(tempfile.mkdtemp(prefix="staging-")) if config.double_buffer else None
     async with aiohttp.ClientSession() as session:
         client = Sglang(session, f"http://127.0.0.1:{names.PORT_SGLANG}", admin_key)
         agent = (Agent if config.adapter is None else AdapterAgent)(
@@ -51,8 +54,9 @@ async def run(config: EngineConfig, token: str) -> None:
             epochs=EpochFile(Path(names.EPOCH_FILE)),
             metrics=metrics,
             receiver=_receiver(config, session, client),
+            stager=Stager(staging) if staging is not None else None,
         )
-        sglang = _sglang(config, agent, base, volume, target_file, admin_key)
+        sglang = _sglang(config, agent, base, volume, target_file, admin_key, staging)
         drain = drained(stop, client, done)
         loops = {"sglang": sglang, "agent": agent.run(), "watch": agent.watch(), "drain": drain}
         async with _serving(make_app(agent, metrics, token)):
@@ -65,7 +69,13 @@ def _receiver(config: EngineConfig, session: aiohttp.ClientSession, client: Sgla
 
 
 async def _sglang(
-    config: EngineConfig, agent: Agent, base: command.Weights, volume: Volume, target_file: Path, admin_key: str
+    config: EngineConfig,
+    agent: Agent,
+    base: command.Weights,
+    volume: Volume,
+    target_file: Path,
+    admin_key: str,
+    staging: Path | None,
 ) -> None:
     """Start SGLang on the first weights and stay with it; it ends with this loop."""
     tell = agent.waits_for_model
@@ -76,7 +86,8 @@ async def _sglang(
         command.refuse_unservable(config, start.model_config(weights))
     arguments = command.arguments(config, weights)
     logger.info("starting SGLang", extra={"version": weights.version, "arguments": arguments})
-    process = await SglangProcess.start(arguments, command.environment(config, os.environ), admin_key)
+    environment = command.environment(config, os.environ, staging=staging)
+    process = await SglangProcess.start(arguments, environment, admin_key)
     try:
         await process.watch()
     finally:

@@ -27,6 +27,7 @@ from openclaw_engine.machine import Exchange, Step
 from openclaw_engine.manifest import IncompleteVersionError, Volume
 from openclaw_engine.metrics import Metrics
 from openclaw_engine.sglang import MixedRanksError, Sglang, SglangError, wait_idle
+from openclaw_engine.staging import EXCHANGED, Stager, StagingError
 from openclaw_engine.transfer import Receiver, TransferError
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ START_LIMIT_SEC = 3600.0
 """Longest start of SGLang: a large model from a slow volume, or a download from the hub."""
 
 _CHECKSUM_LIMIT_SEC = 60.0
+_STAGE_LIMIT_SEC = 300.0
 _TRANSFER_SHARE = 0.5
 """Of the time until the deadline: what a transfer may take, so that the volume can be read after it failed."""
 _WATCH_SEC = 1.0
@@ -61,12 +63,15 @@ class Agent:
         epochs: EpochFile,
         metrics: Metrics,
         receiver: Receiver | None = None,
+        stager: Stager | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._receiver = receiver
+        self._receiver, self._stager = receiver, stager
+        self._unstaged = ""
+        """Why the last version could not be staged."""
         self._transfer: Transfer | None = None
         """Where the running sync's weights may come from instead of the volume."""
-        self._transferred = False
+        self._transferred = self._staged = False
         self._sglang, self._volume, self._metrics, self._clock = sglang, volume, metrics, clock
         self._base_location, self._in_flight = base_location, in_flight
         self._target_file = target_file
@@ -118,16 +123,29 @@ class Agent:
         self._missing_model = words
 
     async def prepare(self, request: Prepare) -> Prepared:
-        """Check a version and warm the page cache; the engine keeps serving."""
+        """Check a version, warm the page cache, and have SGLang read it ahead; the engine keeps serving."""
         began = self._clock()
         try:
-            await self._location(WeightVersion.parse(request.version))
+            version = WeightVersion.parse(request.version)
+            await self._stage(version, await self._location(version))
             error = None
         except (IncompleteVersionError, VersionFormatError) as problem:
             error = str(problem)
         seconds = self._clock() - began
         self._metrics.prepare.observe(seconds)
         return Prepared(version=request.version, ready=error is None, error=error, seconds=seconds)
+
+    async def _stage(self, version: WeightVersion, location: str) -> None:
+        """Have it read into the second set of weights. What is not is read in the pause, so no failure counts."""
+        if self._stager is None or not self.ready or self._exchange is not None or version == self._loaded.version:
+            return
+        try:
+            await self._stager.stage(location, _STAGE_LIMIT_SEC)
+        except StagingError as problem:
+            self._metrics.staging_failures.inc()
+            if str(problem) != self._unstaged:
+                self._unstaged = str(problem)
+                logger.warning("version is not staged", extra={"version": str(version), "error": self._unstaged})
 
     def retain(self, _: Retain) -> AgentState:
         """Whole weights: there is never a second version beside the loaded one."""
@@ -212,7 +230,7 @@ class Agent:
 
     async def _execute(self, request: Sync) -> Synced:
         exchange = self._exchange = self._exchange or self._new_exchange(request)
-        self._transfer, self._transferred = request.transfer, False
+        self._transfer, self._transferred, self._staged = request.transfer, False, False
         try:
             if str(self._loaded.version) == request.version:
                 return Synced(epoch=request.epoch, version=request.version, ok=True)
@@ -258,7 +276,7 @@ class Agent:
 
     async def _update(self, location: str, exchange: Exchange, limit: float) -> None:
         """From the trainer's sender where the sync names one, else and after any failure from the volume."""
-        began, self._transferred = self._clock(), False
+        began, self._transferred, self._staged = self._clock(), False, False
         if self._transfer is not None and self._receiver is not None and exchange.version != str(versions.BASE):
             try:
                 await self._receiver.receive(self._transfer, exchange.epoch, exchange.version, limit * _TRANSFER_SHARE)
@@ -267,7 +285,8 @@ class Agent:
             except TransferError as problem:
                 self._metrics.transfer_failures.inc()
                 logger.warning("transfer failed, reading the volume", extra={"error": str(problem)})
-        await self._sglang.update(location, exchange.version, max(limit - (self._clock() - began), 0.001))
+        said = await self._sglang.update(location, exchange.version, max(limit - (self._clock() - began), 0.001))
+        self._staged = EXCHANGED in said
 
     async def _verify(self, version: str, limit: float) -> None:
         reported = await self._sglang.weight_version(limit)
@@ -293,6 +312,7 @@ class Agent:
             pause_sec=round(exchange.pause_sec, 6),
             update_sec=round(exchange.update_sec, 6),
             transferred=exchange.ok and self._transferred,
+            staged=exchange.ok and self._staged,
         )
         logger.info("weight sync ended", extra=synced.model_dump())
         return synced

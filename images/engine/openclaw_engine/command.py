@@ -12,6 +12,7 @@ from openclaw_core import names
 from openclaw_core.config.components import ConfigError, EngineConfig, JudgeModelConfig
 from openclaw_core.config.model import Model, ModelSource
 from openclaw_core.config.policy_training import Lora
+from openclaw_engine.staging import ENV_DIRECTORY
 
 SERVED_NAME = "policy"
 """Placeholder: SGLang overwrites it on every update, and clients only ever see the gateway's fixed id."""
@@ -176,10 +177,15 @@ def _is_ours(word: str) -> bool:
 
 
 def environment(
-    config: EngineConfig | JudgeModelConfig, inherited: Mapping[str, str], cpu_packages: str = CPU_PACKAGES
+    config: EngineConfig | JudgeModelConfig,
+    inherited: Mapping[str, str],
+    cpu_packages: str = CPU_PACKAGES,
+    staging: Path | None = None,
 ) -> dict[str, str]:
-    """Environment of the SGLang process: ours without our tokens, and what `--device cpu` needs."""
+    """Environment of the SGLang process: ours without our tokens, and what `--device cpu` needs. `staging`: directory
+    in which its ranks listen for versions to read ahead; None: they do not."""
     kept = {key: value for key, value in inherited.items() if not key.startswith(_PRIVATE_PREFIX)}
+    kept |= {ENV_DIRECTORY: str(staging)} if staging is not None else {}
     kept["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] = "false"  # a stray /health must not hang while paused
     kept["SGLANG_TIMEOUT_KEEP_ALIVE"] = "120"  # longer than the gateway keeps an idle connection
     if config.model.hugging_face is None:

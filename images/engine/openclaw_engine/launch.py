@@ -5,6 +5,7 @@ The sync agent writes the key to this process's standard input. SGLang's own `--
 SGLang's, put in front of the same routes, does not.
 """
 
+import functools
 import logging
 import os
 import sys
@@ -12,6 +13,7 @@ import urllib.request
 from typing import TextIO
 
 from openclaw_engine.sglang import ADAPTERS_ROUTE
+from openclaw_engine.staging import ENV_DIRECTORY
 
 logger = logging.getLogger(__name__)
 _FREEZE_SEC = 10.0
@@ -67,6 +69,17 @@ def show_adapters() -> None:
     http_server.app.add_api_route(ADAPTERS_ROUTE, adapters)
 
 
+def stage_ahead() -> None:
+    """Scheduler processes with a second set of weights, where the agent named a directory for it."""
+    if ENV_DIRECTORY not in os.environ:
+        return
+    from sglang.srt.entrypoints import http_server
+
+    from openclaw_engine import scheduler
+
+    http_server.launch_server = functools.partial(http_server.launch_server, run_scheduler_process_func=scheduler.run)
+
+
 def main(arguments: list[str]) -> None:
     key = read_key(sys.stdin)
     from sglang.launch_server import run_server
@@ -78,6 +91,7 @@ def main(arguments: list[str]) -> None:
     server_args = prepare_server_args(arguments)
     guard(key)
     freeze_after_warmup(key)
+    stage_ahead()
     if "--enable-lora" in arguments:
         show_adapters()
     try:

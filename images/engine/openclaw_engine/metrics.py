@@ -26,7 +26,15 @@ class Metrics:
             registry=self.registry,
         )
         self.prepare = Histogram(
-            "openclawrl_engine_prepare_seconds", "Manifest check per prepare.", buckets=_SECONDS, registry=self.registry
+            "openclawrl_engine_prepare_seconds",
+            "Manifest check and reading ahead per prepare.",
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.staging_failures = Counter(
+            "openclawrl_engine_staging_failures",
+            "Versions that could not be read ahead; they were read in the pause instead.",
+            registry=self.registry,
         )
         self.transfer_failures = Counter(
             "openclawrl_engine_transfer_failures",

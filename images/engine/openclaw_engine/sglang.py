@@ -72,18 +72,18 @@ class Sglang:
     async def resume(self, timeout: float) -> None:
         await self._call("POST", "/continue_generation", timeout, {})
 
-    async def update(self, directory: str, version: str, timeout: float) -> bool:
-        """Load `directory` as `version`. False when the weights are in but the prefix cache could not be flushed."""
+    async def update(self, directory: str, version: str, timeout: float) -> str:
+        """Load `directory` as `version`; SGLang's words. An unflushed prefix cache counts as success."""
         body = {"model_path": directory, "weight_version": version, "flush_cache": True}
         try:
-            await self._call("POST", "/update_weights_from_disk", timeout, body)
+            answer = await self._call("POST", "/update_weights_from_disk", timeout, body)
         except SglangError as error:
             if mixed_ranks(error.message):
                 raise MixedRanksError(str(error)) from error
             if _DIRTY in str(error):
-                return False
+                return str(error)
             raise
-        return True
+        return str(answer.get("message", ""))
 
     async def join_group(self, plan: TransferPlan, host: str, timeout: float) -> None:
         """Have every rank join the sender's group; returns when all members are in."""

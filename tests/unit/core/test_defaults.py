@@ -20,6 +20,7 @@ def test_every_default_of_the_spec() -> None:
             "weightSyncPause": True,
             "pauseTimeoutSec": 120,
             "inFlight": "retract",
+            "doubleBuffer": None,
             "tensorParallelSize": 1,
             "args": [],
             "pinnedVersion": None,

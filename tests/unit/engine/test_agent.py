@@ -18,6 +18,7 @@ from openclaw_engine.epochs import EpochFile
 from openclaw_engine.manifest import Volume
 from openclaw_engine.metrics import Metrics
 from openclaw_engine.sglang import Sglang
+from openclaw_engine.staging import Stager
 from openclaw_engine.transfer import Receiver
 from tests.fakes import weight_versions
 from tests.fakes.engine import FakeEngine, Knobs
@@ -80,6 +81,7 @@ async def running(
     start: bool = True,
     kind: type[Agent] = Agent,
     receives: bool = False,
+    staging: Path | None = None,
     **engine: Any,
 ) -> AsyncIterator[Rig]:
     metrics = Metrics()
@@ -94,6 +96,7 @@ async def running(
             epochs=EpochFile(tmp_path / "epoch"),
             metrics=metrics,
             receiver=Receiver(session, sglang, "engine-0", 2, "cpu") if receives else None,
+            stager=Stager(staging) if staging is not None else None,
         )
         runner = web.AppRunner(make_app(agent, metrics, "agent-token"), shutdown_timeout=0.5)
         await runner.setup()

@@ -1,5 +1,7 @@
 """SGLang's command line and environment."""
 
+from pathlib import Path
+
 import pytest
 
 from openclaw_core.config.components import (
@@ -12,6 +14,7 @@ from openclaw_core.config.components import (
 from openclaw_core.config.policy_training import Lora
 from openclaw_core.config.spec import TrainingSpec
 from openclaw_engine import command
+from openclaw_engine.staging import ENV_DIRECTORY
 
 
 def config(**serving: object) -> EngineConfig:
@@ -123,6 +126,35 @@ def test_environment_keeps_our_tokens_from_sglang() -> None:
     assert environment["OMP_NUM_THREADS"] == "4"
     assert environment["SGLANG_USE_CPU_ENGINE"] == "1"
     assert environment["HF_HUB_OFFLINE"] == "1"
+
+
+def test_ranks_listen_for_versions_to_read_ahead_where_a_directory_is_named() -> None:
+    assert ENV_DIRECTORY not in command.environment(config(), {ENV_DIRECTORY: "/tmp/of-another"})
+    assert command.environment(config(), {}, staging=Path("/tmp/staging-1"))[ENV_DIRECTORY] == "/tmp/staging-1"
+
+
+@pytest.mark.parametrize(
+    ("serving", "lora", "doubled"),
+    [
+        ({"device": "cpu"}, None, True),
+        ({"device": "cuda"}, None, False),
+        ({"device": "cuda", "doubleBuffer": True}, None, True),
+        ({"device": "cpu", "doubleBuffer": False}, None, False),
+        ({"device": "cpu", "doubleBuffer": True}, {"rank": 4, "publish": "adapter"}, False),
+        ({"device": "cpu"}, {"rank": 4}, True),
+    ],
+)
+def test_engines_have_a_second_set_of_weights_where_whole_weights_are_exchanged(
+    serving: dict[str, object], lora: dict[str, object] | None, doubled: bool
+) -> None:
+    spec = {
+        "model": {"path": "base"},
+        "policyServing": serving,
+        "policyTraining": {"lora": lora} if lora else {},
+        "api": {"baseUrl": "http://judge/v1"},
+        "judge": {"model": "judge"},
+    }
+    assert engine_config("demo", "lab", TrainingSpec.model_validate(spec)).double_buffer is doubled
 
 
 def test_environment_on_cuda_uses_the_real_kernels() -> None:
