@@ -34,6 +34,11 @@ def reason(rig: Rig, kind: str) -> str:
     return str(rig.lab.condition("demo", kind).get("reason"))
 
 
+def is_new(pod: Object, part: str, old: set[str]) -> bool:
+    """The pod that takes the place of `old` ones: what those are said to be would be told first, and be over at once."""
+    return component(pod) == part and pod["metadata"]["uid"] not in old
+
+
 UNSCHEDULABLE = {
     "type": "PodScheduled",
     "status": "False",
@@ -75,7 +80,8 @@ TRACE = "Traceback (most recent call last):\n  File x\nValueError: no model at /
 def test_lost_pod_takes_ready_back_and_its_cause_reaches_the_message(
     rig: Rig, demo: str, pod: Object, why: str, words: str
 ) -> None:
-    rig.kubelet.decide = lambda item: waiting(item, **pod) if component(item) == "engine" else ready(item)
+    old = rig.uids(demo, "engine")
+    rig.kubelet.decide = lambda item: waiting(item, **pod) if is_new(item, "engine", old) else ready(item)
     rig.lab.run("delete", "pod", rig.lab.pods(demo, "engine")[0]["metadata"]["name"])
     for kind in ("ServingReady", "Ready"):
         until(f"{kind} says {words}", lambda kind=kind: words in rig.lab.condition(demo, kind)["message"], 60)
@@ -88,9 +94,7 @@ def test_lost_pod_takes_ready_back_and_its_cause_reaches_the_message(
 
 def test_training_is_not_ready_before_the_edited_revision_runs_and_is_observed(rig: Rig, demo: str) -> None:
     old = rig.uids(demo, "judge")
-    rig.kubelet.decide = lambda pod: (
-        None if component(pod) == "judge" and pod["metadata"]["uid"] not in old else ready(pod)
-    )
+    rig.kubelet.decide = lambda pod: None if is_new(pod, "judge", old) else ready(pod)
     rig.lab.patch(names.PLURAL, demo, {"spec": {"rewardJudging": {"judgeTimeoutSec": 31}}})
     generation = rig.lab.get(names.PLURAL, demo)["metadata"]["generation"]
     until("the edit is observed", lambda: rig.lab.status(demo)["observedGeneration"] == generation, 20)
@@ -124,7 +128,8 @@ def test_each_transition_makes_one_event(rig: Rig, demo: str) -> None:
 
 
 def test_start_without_progress_says_so_after_the_deadline(rig: Rig, demo: str) -> None:
-    rig.kubelet.decide = lambda pod: waiting(pod) if component(pod) == "judge" else ready(pod)
+    old = rig.uids(demo, "judge")
+    rig.kubelet.decide = lambda pod: waiting(pod) if is_new(pod, "judge", old) else ready(pod)
     rig.lab.run("delete", "pod", rig.lab.pods(demo, "judge")[0]["metadata"]["name"])
     stuck = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "timed out"}
 
