@@ -35,7 +35,7 @@ def reason(rig: Rig, kind: str) -> str:
 
 
 def is_new(pod: Object, part: str, old: set[str]) -> bool:
-    """The pod that takes the place of `old` ones: what those are said to be would be told first, and be over at once."""
+    """The pod that takes the place of `old` ones: what those are said to be would be told first, then be over."""
     return component(pod) == part and pod["metadata"]["uid"] not in old
 
 
