@@ -13,6 +13,7 @@ import logging
 import os
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ KNOWN_MODELS = frozenset({"LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausa
 _AS_READ = frozenset({"NoneType", "UnquantizedLinearMethod", "UnquantizedEmbeddingMethod"})
 """Quantization methods that leave weights as they were read."""
 _HEAR_SEC = 5.0
+_ALIVE_SEC = 1.0
 
 
 def run(*arguments: Any, **options: Any) -> None:
@@ -110,8 +112,6 @@ def unsuitable(runner: Any) -> str | None:
 
 def serve(buffer: DoubleBuffer, runner: Any, path: Path) -> None:
     """Answer the agent, one order after another, for ever."""
-    if runner.device == "cuda":
-        torch.cuda.set_device(runner.gpu_id)  # a thread of its own begins on the first GPU
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
         listener.listen()
@@ -122,17 +122,25 @@ def serve(buffer: DoubleBuffer, runner: Any, path: Path) -> None:
 
 
 def _answer(buffer: DoubleBuffer, runner: Any, connection: socket.socket) -> None:
+    """One order: an empty line every second while it is carried out, so that silence means a process that hangs."""
     connection.settimeout(_HEAR_SEC)
     try:
-        with connection.makefile("rw", encoding="utf-8") as stream:
+        with connection.makefile("rw", encoding="utf-8") as stream, ThreadPoolExecutor(1) as worker:
             directory = stream.readline().rstrip("\n")
-            stream.write(f"{_staged(buffer, runner, directory)}\n")
+            context = contextvars.copy_context()
+            answer = worker.submit(context.run, _staged, buffer, runner, directory)
+            while not wait((answer,), _ALIVE_SEC).done:
+                stream.write("\n")
+                stream.flush()
+            stream.write(f"{answer.result()}\n")
     except OSError as error:
         logger.warning("the agent left before its order was done: %s", error)
 
 
 def _staged(buffer: DoubleBuffer, runner: Any, directory: str) -> str:
     """OK, or one line why `directory` is not staged."""
+    if runner.device == "cuda":
+        torch.cuda.set_device(runner.gpu_id)  # a thread of its own begins on the first GPU
     if (why := unsuitable(runner)) is not None:
         return why
     try:

@@ -7,6 +7,8 @@ from pathlib import Path
 ENV_DIRECTORY = "OPENCLAW_STAGING_DIR"
 """Directory with the socket of every rank, named to SGLang's processes."""
 OK = "ok"
+SILENCE_SEC = 5.0
+"""A rank that carries out an order says so every second; a new version must not wait for one that hangs."""
 EXCHANGED = "Succeeded to exchange the staged weights."
 """SGLang's answer to an update that was read ahead."""
 
@@ -30,7 +32,7 @@ class Stager:
             async with asyncio.timeout(limit):
                 answers = await asyncio.gather(*(_order(path, location) for path in sockets))
         except TimeoutError as error:
-            raise StagingError(f"not staged within {limit:.0f} s") from error
+            raise StagingError(f"a rank said nothing for {SILENCE_SEC:.0f} s, or took over {limit:.0f} s") from error
         except OSError as error:
             raise StagingError(f"a rank does not listen: {error}") from error
         if refusals := [answer for answer in answers if answer != OK]:
@@ -38,9 +40,13 @@ class Stager:
 
 
 async def _order(path: Path, location: str) -> str:
+    """The rank's last word, after empty lines while it works. TimeoutError when it hangs, or was stopped."""
     reader, writer = await asyncio.open_unix_connection(path)
     try:
         writer.write(f"{location}\n".encode())
-        return (await reader.readline()).decode().strip()
+        while line := await asyncio.wait_for(reader.readline(), SILENCE_SEC):
+            if word := line.decode().strip():
+                return word
+        return ""
     finally:
         writer.close()

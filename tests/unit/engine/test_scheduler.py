@@ -6,6 +6,7 @@ That the real ones have this shape is what `tests/contract/test_engine_agent.py`
 import asyncio
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -135,6 +136,20 @@ async def test_update_exchanges_what_was_staged_and_reads_what_was_not(sglang: S
     assert (runner.fields["model_path"], runner.model_config.model_path) == ("/weights/5", "/weights/5")
     assert runner.weight_updater.update_weights_from_disk("/weights/6", "auto") == (True, "Succeeded to read auto.")
     assert runner.model.weight.tolist() == [6.0, 6.0]
+
+
+async def test_rank_says_that_it_works_while_it_reads(
+    sglang: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "_ALIVE_SEC", 0.02)
+    monkeypatch.setattr(LlamaForCausalLM, "load_weights", lambda *_: time.sleep(0.2))
+    started(sglang, tmp_path, LlamaForCausalLM())
+    await until_listening(tmp_path)
+    reader, writer = await asyncio.open_unix_connection(tmp_path / os.listdir(tmp_path)[0])
+    writer.write(b"/weights/5\n")
+    said = await asyncio.wait_for(reader.read(), 5)
+    writer.close()
+    assert said.endswith(b"ok\n") and said.count(b"\n") > 3
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from openclaw_engine import staging
 from openclaw_engine.staging import OK, Stager, StagingError
 from tests.unit.engine.test_agent import running
 
@@ -49,13 +50,25 @@ async def test_every_rank_is_told(tmp_path: Path) -> None:
     [
         ((), "no rank of SGLang listens"),
         ((f"{OK}\n", "OSError: no such file\n"), "OSError: no such file"),
-        ((f"{OK}\n", None), "not staged within 0 s"),
+        ((f"{OK}\n", None), "a rank said nothing for 5 s, or took over 0 s"),
         ((f"{OK}\n", ""), "a rank ended"),
     ],
 )
 async def test_rank_that_has_it_not_is_told_of(tmp_path: Path, answers: tuple[str | None, ...], words: str) -> None:
     with pytest.raises(StagingError, match=words):
         await staged(tmp_path, *answers)
+
+
+async def test_rank_that_is_silent_is_not_waited_for_and_one_that_works_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "SILENCE_SEC", 0.2)
+    async with rank(tmp_path, "0", "\n\n\n" + f"{OK}\n", []):
+        await Stager(tmp_path).stage("/weights/v5", 60.0)
+    (tmp_path / "0.sock").unlink()
+    async with rank(tmp_path, "1", None, []):
+        with pytest.raises(StagingError, match="a rank said nothing"):
+            await Stager(tmp_path).stage("/weights/v5", 60.0)
 
 
 async def test_socket_nobody_listens_on_is_told_of(tmp_path: Path) -> None:
