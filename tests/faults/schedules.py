@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 if __name__ == "__main__" and not __package__:
@@ -52,7 +52,7 @@ def run(
     began, done, failed = time.monotonic(), 0, []
     with ProcessPoolExecutor(jobs) as pool:
         for batch in batches(first, count, jobs):
-            found = [failure for failures in pool.map(strike, *zip(*batch, strict=True)) for failure in failures]
+            found = list(chain.from_iterable(pool.map(strike, *zip(*batch, strict=True))))
             failed += found
             done += sum(size for _, size in batch)
             for seed, broken in found:

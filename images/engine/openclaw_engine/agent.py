@@ -71,7 +71,8 @@ class Agent:
         """Why the last version could not be staged."""
         self._transfer: Transfer | None = None
         """Where the running sync's weights may come from instead of the volume."""
-        self._transferred = self._staged = False
+        self._source: Literal["volume", "sender", "spare"] = "volume"
+        """Where the weights of the running sync came from; spare: the second set, into which they were read ahead."""
         self._sglang, self._volume, self._metrics, self._clock = sglang, volume, metrics, clock
         self._base_location, self._in_flight = base_location, in_flight
         self._target_file = target_file
@@ -230,7 +231,7 @@ class Agent:
 
     async def _execute(self, request: Sync) -> Synced:
         exchange = self._exchange = self._exchange or self._new_exchange(request)
-        self._transfer, self._transferred, self._staged = request.transfer, False, False
+        self._transfer, self._source = request.transfer, "volume"
         try:
             if str(self._loaded.version) == request.version:
                 return Synced(epoch=request.epoch, version=request.version, ok=True)
@@ -276,17 +277,17 @@ class Agent:
 
     async def _update(self, location: str, exchange: Exchange, limit: float) -> None:
         """From the trainer's sender where the sync names one, else and after any failure from the volume."""
-        began, self._transferred, self._staged = self._clock(), False, False
+        began = self._clock()
         if self._transfer is not None and self._receiver is not None and exchange.version != str(versions.BASE):
             try:
                 await self._receiver.receive(self._transfer, exchange.epoch, exchange.version, limit * _TRANSFER_SHARE)
-                self._transferred = True
+                self._source = "sender"
                 return
             except TransferError as problem:
                 self._metrics.transfer_failures.inc()
                 logger.warning("transfer failed, reading the volume", extra={"error": str(problem)})
         said = await self._sglang.update(location, exchange.version, max(limit - (self._clock() - began), 0.001))
-        self._staged = EXCHANGED in said
+        self._source = "spare" if EXCHANGED in said else "volume"
 
     async def _verify(self, version: str, limit: float) -> None:
         reported = await self._sglang.weight_version(limit)
@@ -311,8 +312,8 @@ class Agent:
             error=self._error,
             pause_sec=round(exchange.pause_sec, 6),
             update_sec=round(exchange.update_sec, 6),
-            transferred=exchange.ok and self._transferred,
-            staged=exchange.ok and self._staged,
+            transferred=exchange.ok and self._source == "sender",
+            staged=exchange.ok and self._source == "spare",
         )
         logger.info("weight sync ended", extra=synced.model_dump())
         return synced

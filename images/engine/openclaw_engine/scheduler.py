@@ -45,21 +45,19 @@ def install(directory: Path) -> None:
     from sglang.srt.model_executor.model_runner import ModelRunner
     from sglang.srt.model_executor.model_runner_components.weight_updater import WeightUpdater
 
-    buffers: dict[int, DoubleBuffer] = {}
     begin, update = ModelRunner.init_weight_updater, WeightUpdater.update_weights_from_disk
 
     @functools.wraps(begin)
     def init_weight_updater(runner: Any) -> None:
         begin(runner)
-        buffer = buffers[id(runner)] = DoubleBuffer(lambda: runner.model, functools.partial(read, runner))
+        buffer = runner.double_buffer = DoubleBuffer(lambda: runner.model, functools.partial(read, runner))
         context = contextvars.copy_context()
         listen = functools.partial(context.run, serve, buffer, runner, directory / f"{os.getpid()}-{id(runner)}.sock")
         threading.Thread(target=listen, name="staging", daemon=True).start()
 
     @functools.wraps(update)
     def update_weights_from_disk(updater: Any, model_path: str, load_format: str, *rest: Any, **more: Any) -> Any:
-        buffer = buffers.get(id(updater.get_model_runner()))
-        if buffer is None or not buffer.exchange(model_path):
+        if not updater.get_model_runner().double_buffer.exchange(model_path):
             return update(updater, model_path, load_format, *rest, **more)
         note(updater, model_path, load_format)
         return True, EXCHANGED
