@@ -68,6 +68,8 @@ class WeightSyncState(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     hold: Hold | None = None
+    claim: str | None = None
+    """Who changes engines under `epoch` while submissions run: LoRA adapters are being exchanged."""
     epoch: int = Field(0, ge=0)
     target_version: str | None = None
     serving_version: str | None = None
@@ -81,6 +83,16 @@ class WeightSyncState(BaseModel):
     sync_request: str | None = None
     """Id of the last one-shot sync asked for by annotation that was taken up."""
     canary: Canary | None = None
+
+    @property
+    def taken_by(self) -> str | None:
+        """Who changes engines under `epoch`, by a hold or a claim; None while nobody does."""
+        return self.hold.holder if self.hold is not None else self.claim
+
+    @property
+    def served_epoch(self) -> int:
+        """Epoch under which `serving_version` and `canary` were said: the one before that which is taken."""
+        return self.epoch if self.taken_by is None else self.epoch - 1
 
 
 class Published(BaseModel):
@@ -114,6 +126,7 @@ def parse_weight_sync(lease: dict[str, Any]) -> WeightSyncState:
         not_before, canary = notes.get(names.ANNOTATION_NOT_BEFORE), notes.get(names.ANNOTATION_CANARY)
         return WeightSyncState(
             hold=_parse_hold(spec, notes, epoch),
+            claim=notes.get(names.ANNOTATION_CLAIM) or None,
             epoch=epoch,
             target_version=notes.get(names.ANNOTATION_TARGET_VERSION) or None,
             serving_version=notes.get(names.ANNOTATION_SERVING_VERSION) or None,
@@ -149,6 +162,7 @@ def render_weight_sync(state: WeightSyncState) -> dict[str, Any]:
         "metadata": {
             "annotations": {
                 names.ANNOTATION_PAUSE_VERSION: (hold.pause_version or "") if hold else "",
+                names.ANNOTATION_CLAIM: state.claim or "",
                 names.ANNOTATION_TARGET_VERSION: state.target_version or "",
                 names.ANNOTATION_SERVING_VERSION: state.serving_version or "",
                 names.ANNOTATION_BAD_VERSIONS: " ".join(state.bad_versions),

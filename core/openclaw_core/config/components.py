@@ -165,14 +165,19 @@ def engine_config(training: str, namespace: str, spec: TrainingSpec) -> EngineCo
         dtype=spec.policy_training.dtype,
         tensor_parallel_size=serving.tensor_parallel_size,
         in_flight=serving.in_flight,
-        double_buffer=_double_buffer(serving) and spec.policy_training.adapter is None,
+        double_buffer=_double_buffer(spec),
         args=serving.args,
         adapter=spec.policy_training.adapter,
     )
 
 
-def _double_buffer(serving: PolicyServing) -> bool:
-    return serving.device == "cpu" if serving.double_buffer is None else serving.double_buffer
+def _double_buffer(spec: TrainingSpec) -> bool:
+    """By itself not where versions come by broadcast: nothing would read what was read ahead."""
+    serving = spec.policy_serving
+    if spec.policy_training.adapter is not None:
+        return False
+    by_itself = serving.device == "cpu" and not spec.broadcasts
+    return by_itself if serving.double_buffer is None else serving.double_buffer
 
 
 def judge_config(training: str, namespace: str, spec: TrainingSpec) -> JudgeConfig:

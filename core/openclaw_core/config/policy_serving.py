@@ -137,7 +137,7 @@ class PolicyServing(Section):
         description="true: engines read the next version into a second set of weights while the present one serves, so "
         "that the pause only exchanges them; it takes the model's size again of host memory, page-locked on GPUs. "
         "false, and models that do not bear it (quantized, mixtures of experts, pipeline parallel): read in the pause. "
-        "None: true with device cpu, false with cuda.",
+        "None: true with device cpu, false with cuda and with storage.weights.transfer distributed.",
     )
     tensor_parallel_size: int = Field(default=1, ge=1, le=64, description="GPUs of one engine.")
     args: list[str] = Field(

@@ -61,7 +61,7 @@ class LeaseWatch:
             age_sec = (now - state.hold.acquired_at).total_seconds()
             self._gate.hold(state.hold.epoch, state.hold.duration_sec, age_sec)
         else:
-            self._gate.release(state.epoch, state.serving_version, state.canary)
+            self._gate.release(state.served_epoch, state.serving_version, state.canary)
 
 
 def _submission_hold(lease: dict[str, Any]) -> leases.SubmissionHold | None:

@@ -20,11 +20,18 @@ def begun(lease: WeightSyncState, *, holder: str, target: str, seconds: int, wal
     return lease.model_copy(update={"hold": hold, "epoch": epoch, "target_version": target, "attempt": attempt})
 
 
+def claimed(lease: WeightSyncState, *, claimant: str, target: str) -> WeightSyncState:
+    """The begin of an exchange for `target` that pauses nobody."""
+    attempt = failures.attempts(lease, target)
+    update = {"claim": claimant, "epoch": lease.epoch + 1, "target_version": target, "attempt": attempt}
+    return lease.model_copy(update=update)
+
+
 def released(
     lease: WeightSyncState, run: HoldRun, *, living: Collection[str], releasable: tuple[int, ...], wall: datetime
 ) -> WeightSyncState:
-    """The end of a hold. `living`: engine pods there are now."""
-    update: dict[str, object] = {"hold": None, "epoch": run.epoch, "target_version": run.version}
+    """The end of a hold or claim. `living`: engine pods there are now."""
+    update: dict[str, object] = {"hold": None, "claim": None, "epoch": run.epoch, "target_version": run.version}
     update["held"] = holds.added(lease.held, run.counted_sec, wall)
     if run.successes():
         update |= {"serving_version": run.version, "attempt": 0, "not_before": None, "releasable": releasable}
@@ -39,10 +46,12 @@ def released(
     return lease.model_copy(update=update)
 
 
-def cleared(lease: WeightSyncState, hold: Hold, wall: datetime) -> WeightSyncState:
-    """A hold of an earlier process, ended. The higher epoch shuts its syncs out."""
-    held = holds.added(lease.held, holds.foreign_sec(hold, wall), wall)
-    return lease.model_copy(update={"hold": None, "epoch": lease.epoch + 1, "held": held})
+def cleared(lease: WeightSyncState, wall: datetime) -> WeightSyncState:
+    """A hold or claim of an earlier process, ended. The higher epoch shuts its syncs out."""
+    update: dict[str, object] = {"hold": None, "claim": None, "epoch": lease.epoch + 1}
+    if lease.hold is not None:
+        update["held"] = holds.added(lease.held, holds.foreign_sec(lease.hold, wall), wall)
+    return lease.model_copy(update=update)
 
 
 def adopted(lease: WeightSyncState, target: str, releasable: tuple[int, ...]) -> WeightSyncState:
@@ -72,7 +81,7 @@ def mended(lease: WeightSyncState | None, best: WeightSyncState, highest_epoch: 
         return None
     if lease is not None and lease.epoch >= best.epoch:
         return lease.model_copy(update={"epoch": highest_epoch})
-    return best.model_copy(update={"hold": None, "epoch": max(highest_epoch, best.epoch) + 1})
+    return best.model_copy(update={"hold": None, "claim": None, "epoch": max(highest_epoch, best.epoch) + 1})
 
 
 def asked_for(lease: WeightSyncState, request: str, wanted: str | None) -> WeightSyncState:

@@ -16,7 +16,7 @@ content unknown, so it is read again before anything else.
 
 from datetime import datetime
 
-from openclaw_core.leases import Hold, WeightSyncState
+from openclaw_core.leases import WeightSyncState
 from openclaw_core.status import LastSync
 from openclaw_core.versions import BASE
 from openclaw_core.wire import Paused
@@ -58,6 +58,8 @@ class Machine:
         self._first_prepared_at: float | None = None
         self._introduced = False
         """Agents were heard since this process began, as far as they can be."""
+        self._awake_since = now
+        """When it last was told something after a long silence: what waited for it then may be as old as that."""
         self._doubted: tuple[str, int] | None = None
         """A version every engine seems to have that is not called served yet, and the round of questions about it."""
         self._run: m.HoldRun | None = None
@@ -73,6 +75,8 @@ class Machine:
 
     def handle(self, told: m.Told, now: float, wall: datetime) -> list[m.Action]:
         """Take in one thing that happened; return what to do now."""
+        if now - self.now > m.FRESH_SEC:
+            self._awake_since = now
         self.now, self.wall, self._out = now, wall, []
         self._absorb(told)
         if self.world is not None:
@@ -91,7 +95,9 @@ class Machine:
         if self.lease is not None and self.phase == Phase.IDLE:
             waits = failures.wait_sec(self.lease, self.target() or "", self.wall)
             due += [self.now + waits] if waits else []
-        due += [at for at in (self._target_after, *self.fleet.solo_times()) if at > self.now]
+        later = [self._target_after, *self.fleet.solo_times()]
+        later += [self._awake_since + m.FIRST_WORD_SEC] if self._doubted is not None else []
+        due += [at for at in later if at > self.now]
         return max(min(due), self.now + 0.005)
 
     @property
@@ -180,18 +186,17 @@ class Machine:
         run = self._run
         if run is None:
             return
-        hold = state.hold
-        held = hold is not None and hold.holder == self.identity and hold.epoch == run.epoch
+        ours = state.taken_by == self.identity and state.epoch == run.epoch
         if self.phase == Phase.PAUSING and not run.confirmed:
-            if held:
-                self._hold_confirmed(run)
+            if ours:
+                self._confirmed(run)
             else:
                 self._back_to_idle()
         elif self.phase == Phase.RELEASING:
-            if held and run.release is not None:
+            if ours and run.release is not None:
                 self._write_lease(run.release)
             else:
-                self._released(run, ours=hold is None and state.epoch == run.epoch)
+                self._released(run, ours=state.taken_by is None and state.epoch == run.epoch)
 
     # ------------------------------------------------------------ deciding
 
@@ -213,8 +218,8 @@ class Machine:
     def _idle(self, world: m.World, lease: WeightSyncState) -> None:
         if self._lease_busy:
             return
-        if lease.hold is not None:
-            self._clear_foreign_hold(lease, lease.hold)
+        if lease.taken_by is not None:
+            self._clear(lease)
             return
         self._introduced = self._introduced or self.fleet.introduced(self.now)
         if not self._introduced:
@@ -254,7 +259,7 @@ class Machine:
     def _preparing(self, world: m.World, lease: WeightSyncState) -> None:
         target = self._choose(world, lease)
         differing = self._differing(target)
-        if target != self._preparing_for or self._lease_busy or lease.hold is not None or not differing:
+        if target != self._preparing_for or self._lease_busy or lease.taken_by is not None or not differing:
             self._back_to_idle()
             return
         missing = [uid for uid in differing if not self.fleet.prepared(uid, target)]
@@ -289,17 +294,24 @@ class Machine:
 
     def _start_hold(self, lease: WeightSyncState, target: str, participants: frozenset[str], seconds: int) -> None:
         lease, self._uncounted = self._counted(lease), 0.0
-        held = contents.begun(lease, holder=self.identity, target=target, seconds=seconds, wall=self.wall)
-        self._run = m.HoldRun(held.epoch, target, seconds, self.now, self.wall, participants=participants)
+        taken = self._taken(lease, target, seconds)
+        self._run = m.HoldRun(taken.epoch, target, seconds, self.now, self.wall, participants=participants)
+        self._run.held = taken.hold is not None
         self._run.shortened = self.world is not None and seconds < self.world.pause_timeout_sec
         self.phase = Phase.PAUSING
         self.retention.remember((lease.serving_version, target), self.now)
-        self._write_lease(held)
+        self._write_lease(taken)
         # Says nothing new; it opens the connections that the hold and its release will need.
         self._tell_serving(lease, lease.epoch)
 
-    def _hold_confirmed(self, run: m.HoldRun) -> None:
+    def _taken(self, lease: WeightSyncState, target: str, seconds: int) -> WeightSyncState:
+        """The Lease under which this process alone changes engines."""
+        return contents.begun(lease, holder=self.identity, target=target, seconds=seconds, wall=self.wall)
+
+    def _confirmed(self, run: m.HoldRun) -> None:
         run.confirmed, run.confirmed_at = True, self.now
+        if not run.held:
+            return
         gateways = self.world.gateways if self.world is not None else ()
         run.gateways = frozenset(pod.uid for pod in gateways if pod.ready)
         paused = Paused(epoch=run.epoch, lease_sec=float(run.duration_sec), version=run.version)
@@ -333,10 +345,11 @@ class Machine:
         self._out.append(outcome.announcement(run, self.last_sync.result, self.now))
         self._back_to_idle()
 
-    def _clear_foreign_hold(self, lease: WeightSyncState, hold: Hold) -> None:
-        """A hold that no run of ours knows: an earlier process died in it. The higher epoch shuts its syncs out."""
-        self._write_lease(contents.cleared(lease, hold, self.wall))
-        self._tell_serving(lease, hold.epoch)
+    def _clear(self, lease: WeightSyncState) -> None:
+        """A hold or claim no run of ours knows: an earlier process died in it. The higher epoch shuts its syncs out."""
+        self._write_lease(contents.cleared(lease, self.wall))
+        if lease.hold is not None:
+            self._tell_serving(lease, lease.epoch)
 
     def _counted(self, lease: WeightSyncState) -> WeightSyncState:
         """The Lease with every second of hold counted."""
@@ -360,6 +373,8 @@ class Machine:
         if self._doubted is None or self._doubted[0] != target:
             self._doubted = (target, self.fleet.ask_again())
             self._out += self.fleet.polls(self._serving(), self.now)
+        if not self.fleet.states(self.now) and self.now < self._awake_since + m.FIRST_WORD_SEC:
+            return False  # news of engines may be on its way
         return not self.fleet.unknown(self.now) and self.fleet.confirmed(self._doubted[1], self.now)
 
     def _take_up_request(self, world: m.World, lease: WeightSyncState) -> bool:

@@ -1,16 +1,20 @@
 """The weight sync where versions are LoRA adapters: nothing is held, nothing is paused.
 
-    Idle ──new target──▶ Preparing ──files checked, target.json written──▶ Updating: engines load it beside the rest
-      ▲                                                                        │ all done, or deadline
-      └── Retain: engines unload what nobody uses any more ◀── Releasing ◀─────┘
+    Idle ──new target──▶ Preparing ──files checked, target.json written──▶ Pausing: one write claims the epoch
+      ▲                                                                       │ nobody pauses
+      │                                                                       ▼
+      │                                                          Updating: engines load it beside the rest
+      │                                                                       │ all done, or deadline
+      └── Retain: engines unload what nobody uses any more ◀── Releasing ◀────┘
                                                                one write: serving-version, and gateways are told
 
 A request names its adapter, so gateways go over to the new one when they hear of it, request by request, and whatever
 runs keeps the old one to its end. Everything else is the machine's own: targets, failures, engines that fell behind.
-The epoch still grows by one with each swap, so that late word of an older one changes nothing.
+The epoch is claimed before an engine is touched: no two leaders change engines under the same one.
 """
 
 from openclaw_core.leases import WeightSyncState
+from openclaw_operator.weightsync import contents
 from openclaw_operator.weightsync import model as m
 from openclaw_operator.weightsync.machine import Machine
 
@@ -26,13 +30,8 @@ class SwapMachine(Machine):
         self._were_served: set[str] = set()
         self._asked_to_retain: dict[str, float] = {}
 
-    def _start_hold(self, lease: WeightSyncState, target: str, participants: frozenset[str], seconds: int) -> None:
-        """Straight to the engines."""
-        self._run = m.HoldRun(
-            lease.epoch + 1, target, seconds, self.now, self.wall, participants=participants, held=False
-        )
-        self.retention.remember((lease.serving_version, target), self.now)
-        self._start_updating(self._run)
+    def _taken(self, lease: WeightSyncState, target: str, seconds: int) -> WeightSyncState:
+        return contents.claimed(lease, claimant=self.identity, target=target)
 
     def _advance(self, world: m.World) -> None:
         super()._advance(world)

@@ -70,7 +70,7 @@ class Gateway:
             age = (lease_server.wall(self._time, self.skew) - content.hold.acquired_at).total_seconds()
             self._hold(content.hold.epoch, content.hold.duration_sec, age)
         else:
-            self.pause.release(content.epoch, content.serving_version, self._time.now, content.canary)
+            self.pause.release(content.served_epoch, content.serving_version, self._time.now, content.canary)
 
     def post(self, paused: Paused) -> int | None:
         """The operator's direct word; the epoch it answers with."""

@@ -171,12 +171,12 @@ class System:
     def _check_write(self, state: WeightSyncState) -> None:
         before = self.server.state
         assert self.server.tampered or state.epoch >= before.epoch, "an epoch fell"
-        if state.hold is not None:
-            assert before.hold is None, "a hold is renewed"
+        if state.taken_by is not None:
+            assert before.taken_by is None, "a hold is renewed"
             assert state.epoch not in self._hold_epochs or self.server.tampered, "an epoch is used for a second hold"
-            assert state.hold.duration_sec <= PAUSE_TIMEOUT_SEC
-            assert state.hold.pause_version not in before.bad_versions, "a bad version is tried again"
-            disliked = state.hold.pause_version in self.disliked - self._ever_pinned
+            assert state.hold is None or state.hold.duration_sec <= PAUSE_TIMEOUT_SEC
+            assert state.target_version not in before.bad_versions, "a bad version is tried again"
+            disliked = state.target_version in self.disliked - self._ever_pinned
             no_better = before.serving_version in self.disliked
             assert self.server.tampered or no_better or not disliked, "a disliked version is promoted"
             self._hold_epochs.add(state.epoch)
@@ -190,7 +190,7 @@ class System:
         got it in the hold that this ends, and was lost since."""
         if state.serving_version == before.serving_version:
             return
-        if before.hold is not None and (before.hold.epoch, state.serving_version) in self.landed:
+        if before.taken_by is not None and (before.epoch, state.serving_version) in self.landed:
             return
         loaded = {one.sglang.version for one in self.engines.values() if one.sglang is not None}
         assert not loaded or state.serving_version in loaded or self._stale(), "no engine has what is called served"

@@ -38,6 +38,7 @@ CANARY = Canary(version="5-0a1b2c3d", epoch=9, share=0.25, since=T0)
         WeightSyncState(),
         WeightSyncState(epoch=9, serving_version="1-aaaaaaaa"),
         WeightSyncState(epoch=9, canary=CANARY),
+        WeightSyncState(epoch=9, claim="op-1", target_version="5-0a1b2c3d", serving_version="4-11111111"),
     ],
 )
 def test_weight_sync_lease_survives_a_round_trip(state: WeightSyncState) -> None:
@@ -68,6 +69,14 @@ def test_hold_expires_exactly_at_its_duration() -> None:
     assert HELD.hold is not None
     assert not HELD.hold.expired(T0 + timedelta(seconds=119.999))
     assert HELD.hold.expired(T0 + timedelta(seconds=120))
+
+
+def test_what_is_served_is_as_old_as_the_epoch_before_one_that_is_taken() -> None:
+    idle = WeightSyncState(epoch=9, serving_version="4-11111111")
+    claimed = WeightSyncState(epoch=10, claim="op-1", serving_version="4-11111111")
+    assert (idle.taken_by, idle.served_epoch) == (None, 9)
+    assert (claimed.taken_by, claimed.served_epoch) == ("op-1", 9)
+    assert (HELD.taken_by, HELD.served_epoch) == ("op-1", 3)
 
 
 def test_published_lease_survives_a_round_trip() -> None:

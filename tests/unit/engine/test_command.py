@@ -134,26 +134,32 @@ def test_ranks_listen_for_versions_to_read_ahead_where_a_directory_is_named() ->
 
 
 @pytest.mark.parametrize(
-    ("serving", "lora", "doubled"),
+    ("serving", "rest", "doubled"),
     [
-        ({"device": "cpu"}, None, True),
-        ({"device": "cuda"}, None, False),
-        ({"device": "cuda", "doubleBuffer": True}, None, True),
-        ({"device": "cpu", "doubleBuffer": False}, None, False),
-        ({"device": "cpu", "doubleBuffer": True}, {"rank": 4, "publish": "adapter"}, False),
-        ({"device": "cpu"}, {"rank": 4}, True),
+        ({"device": "cpu"}, {}, True),
+        ({"device": "cuda"}, {}, False),
+        ({"device": "cuda", "doubleBuffer": True}, {}, True),
+        ({"device": "cpu", "doubleBuffer": False}, {}, False),
+        (
+            {"device": "cpu", "doubleBuffer": True},
+            {"policyTraining": {"lora": {"rank": 4, "publish": "adapter"}}},
+            False,
+        ),
+        ({"device": "cpu"}, {"policyTraining": {"lora": {"rank": 4}}}, True),
+        ({"device": "cpu"}, {"storage": {"weights": {"transfer": "distributed"}}}, False),
+        ({"device": "cpu", "doubleBuffer": True}, {"storage": {"weights": {"transfer": "distributed"}}}, True),
     ],
 )
 def test_engines_have_a_second_set_of_weights_where_whole_weights_are_exchanged(
-    serving: dict[str, object], lora: dict[str, object] | None, doubled: bool
+    serving: dict[str, object], rest: dict[str, object], doubled: bool
 ) -> None:
     spec = {
         "model": {"path": "base"},
         "policyServing": serving,
-        "policyTraining": {"lora": lora} if lora else {},
         "api": {"baseUrl": "http://judge/v1"},
         "judge": {"model": "judge"},
     }
+    spec |= rest
     assert engine_config("demo", "lab", TrainingSpec.model_validate(spec)).double_buffer is doubled
 
 

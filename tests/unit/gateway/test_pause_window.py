@@ -179,10 +179,9 @@ async def test_long_running_reply_does_not_delay_the_acknowledgement():
         async with asyncio.timeout(10):
             while not engine.requests:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        began = asyncio.get_running_loop().time()
-        await hold(gateway)
-        assert asyncio.get_running_loop().time() - began < 0.3
         assert gateway.parts.gate.departures.unsent == 0
+        await hold(gateway)
+        assert not request.done()
         request.cancel()
 
 

@@ -13,6 +13,7 @@ from openclaw_gateway.gate import Gate
 from openclaw_gateway.lease_watch import LeaseWatch
 
 V1 = "1-0a1b2c3d"
+V2 = "2-0a1b2c3d"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -60,6 +61,18 @@ async def watching(watch):
 def gate_of(kube):
     gate = Gate(holds_requests=False, now=asyncio.get_running_loop().time)
     return gate, LeaseWatch(kube, gate, namespace="ns", training="t")
+
+
+@pytest.mark.looptime
+async def test_late_word_of_a_claimed_epoch_does_not_undo_the_version_served_under_it():
+    gate, watch = gate_of(FakeKube())
+    claimed = leases.WeightSyncState(claim="op", epoch=2, serving_version=V1, target_version=V2)
+    watch.seen(leases.render_weight_sync(claimed), NOW)
+    assert not gate.is_on()
+    assert (gate.pause.epoch, gate.pause.serving_version) == (1, V1)
+    gate.release(2, V2)
+    watch.seen(leases.render_weight_sync(claimed), NOW)
+    assert (gate.pause.epoch, gate.pause.serving_version) == (2, V2)
 
 
 @pytest.mark.looptime

@@ -272,8 +272,20 @@ def test_newer_version_published_while_preparing_replaces_the_older() -> None:
 def test_no_engine_at_all_needs_no_hold() -> None:
     driver = Driver(engines=0)
     driver.settle()
+    driver.now += m.FIRST_WORD_SEC
     write = only(driver.publish(5), m.WriteLease)
     assert (write.state.serving_version, write.state.hold) == (NEW, None)
+
+
+def test_operator_that_slept_hears_the_news_before_it_calls_a_version_served_that_no_engine_is_known_to_have() -> None:
+    driver = Driver(engines=0)
+    driver.settle()
+    driver.now += m.FRESH_SEC + 1
+    assert of(driver.publish(5), m.WriteLease) == []
+    assert driver.machine.next_wake() == driver.now + m.FIRST_WORD_SEC
+    driver.now += m.FIRST_WORD_SEC
+    driver.engines = [m.EnginePod("e0", "e0", "10.0.0.0", True)]
+    assert of(driver.world(), m.WriteLease) == []
 
 
 def test_silent_engine_that_may_be_serving_keeps_the_version_from_being_declared_served() -> None:
@@ -283,6 +295,8 @@ def test_silent_engine_that_may_be_serving_keeps_the_version_from_being_declared
     driver.engines = [m.EnginePod("e0", "e0", "10.0.0.0", False)]
     assert of(driver.publish(5), m.WriteLease) == []
     driver.now += m.GIVEN_UP_SEC + 1
+    driver.tell(m.Tick())
+    driver.now += m.FIRST_WORD_SEC
     assert only(driver.tell(m.Tick()), m.WriteLease).state.serving_version == NEW
 
 

@@ -46,25 +46,31 @@ class SwapDriver(Driver):
         for pod in self.engines:
             actions = self.tell(m.PrepareEnded(pod.uid, NEW, None))
         assert of(actions, m.WriteTarget) == [m.WriteTarget(NEW)]
-        actions = self.tell(m.TargetWritten(NEW))
-        assert of(actions, m.WriteLease) == []
-        return of(actions, m.SyncEngine)
+        return of(self.claimed(NEW), m.SyncEngine)
+
+    def claimed(self, name: str) -> list[m.Action]:
+        """target.json is written; the epoch is claimed, and the claim comes back."""
+        actions = self.tell(m.TargetWritten(name))
+        assert of(actions, m.SyncEngine) == []
+        return self.lease(only(actions, m.WriteLease).state)
 
     def serve(self, number: int) -> str:
         """Publish a version, load it on the only engine, and let gateways hear of it."""
         self.publish(number)
         name = str(version(number))
         self.tell(m.PrepareEnded("e0", name, None))
-        load = only(self.tell(m.TargetWritten(name)), m.SyncEngine)
+        load = only(self.claimed(name), m.SyncEngine)
         answer = Synced(epoch=load.epoch, version=name, ok=True, error=None, pause_sec=0.0)
         self.lease(only(self.tell(m.SyncEnded("e0", load.epoch, name, answer)), m.WriteLease).state)
         return name
 
 
-def test_prepared_engines_load_at_once_and_the_lease_is_not_held() -> None:
+def test_prepared_engines_load_under_a_claimed_epoch_and_the_lease_is_not_held() -> None:
     driver = SwapDriver()
     driver.settle()
     loads = driver.to_loading()
+    assert (driver.state.claim, driver.state.hold, driver.state.epoch) == ("me", None, 8)
+    assert (driver.state.serving_version, driver.state.target_version) == (OLD, NEW)
     assert [(load.uid, load.epoch, load.version, load.deadline_sec) for load in loads] == [
         ("e0", 8, NEW, 25.0),
         ("e1", 8, NEW, 25.0),
@@ -84,6 +90,42 @@ def test_gateways_are_told_and_the_lease_written_when_every_engine_has_it() -> N
     assert announced.message == f"weights {NEW} served by 2/2 engines; no pause of submissions"
     assert driver.machine.last_sync is not None
     assert (driver.machine.last_sync.pause_ms, driver.machine.last_sync.result) == (0.0, "Succeeded")
+
+
+def test_swap_whose_claim_did_not_come_to_be_touches_no_engine() -> None:
+    driver = SwapDriver()
+    driver.settle()
+    driver.publish(5)
+    for pod in driver.engines:
+        driver.tell(m.PrepareEnded(pod.uid, NEW, None))
+    driver.tell(m.TargetWritten(NEW))
+    assert of(driver.tell(m.LeaseFailed("conflict")), m.SyncEngine) == []
+    driver.now += m.RETRY_READ_SEC
+    only(driver.tell(m.Tick()), m.ReadLease)
+    other = driver.state.model_copy(update={"claim": "another", "epoch": 8})
+    actions = driver.lease(other)
+    assert of(actions, m.SyncEngine) == []
+    assert driver.machine.phase == Phase.IDLE
+
+
+def test_claim_of_an_earlier_process_ends_under_a_higher_epoch_before_any_engine_is_touched() -> None:
+    driver = SwapDriver(claim="dead", target_version=NEW)
+    driver.world()
+    actions = driver.lease()
+    write = only(actions, m.WriteLease)
+    assert (write.state.claim, write.state.epoch, write.state.serving_version) == (None, 8, OLD)
+    assert of(actions, m.SyncEngine) + of(actions, m.TellGateways) == []
+
+
+def test_release_that_was_lost_is_written_again() -> None:
+    driver = SwapDriver(1)
+    driver.settle()
+    driver.to_loading()
+    claimed, release = driver.state, only(driver.synced("e0"), m.WriteLease)
+    driver.tell(m.LeaseFailed("timeout"))
+    driver.now += m.RETRY_READ_SEC
+    only(driver.tell(m.Tick()), m.ReadLease)
+    assert only(driver.lease(claimed), m.WriteLease).state == release.state
 
 
 def test_adapter_that_no_engine_takes_leaves_the_old_one_serving_and_is_tried_again_later() -> None:
@@ -163,5 +205,6 @@ def test_swaps_under_any_schedule_hold_nothing_and_end_at_the_newest_version(blo
     for seed in range(block * 30, block * 30 + 30):
         system = schedules.by_chance(seed).run(SwapMachine)
         assert all(content is None or content.hold is None for _, content in system.server.history)
+        assert system.server.state.claim is None
         assert all(gateway.pause.remaining(system.time.now) == 0 for gateway in system.gateways.values())
         assert all(operator.machine.phase == Phase.IDLE for operator in system.leaders())

@@ -19,8 +19,9 @@ def test_rollout_converges_under_a_schedule_that_once_failed(seed: int) -> None:
     schedules.run_by_chance(seed, rollout=schedules.TRIED)
 
 
-def test_swap_converges_under_a_schedule_that_once_failed() -> None:
-    schedules.run_by_chance(808089, SwapMachine)
+@pytest.mark.parametrize("seed", [808089, 817495, 817746, 823174, 823849, 826928, 929655])
+def test_swap_converges_under_a_schedule_that_once_failed(seed: int) -> None:
+    schedules.run_by_chance(seed, SwapMachine)
 
 
 def test_every_schedule_asked_for_is_in_one_batch() -> None:
