@@ -50,6 +50,10 @@ for path in pathlib.Path("{names.CHECKPOINT_DIR}").glob("step-*"):
             pass
 print(json.dumps(found))
 """
+_LOADED = f"""
+import json, urllib.request
+print(json.load(urllib.request.urlopen("http://127.0.0.1:{names.PORT_SGLANG}/model_info", timeout=5))["weight_version"])
+"""
 _READ_STORE = f"""
 import json, sqlite3
 store = sqlite3.connect("file:{names.EXPERIENCE_DIR}/experience.db?mode=ro", uri=True, timeout=10)
@@ -136,6 +140,10 @@ class RunningTraining:
         return await self.cluster.run_kubectl(
             "-n", self.namespace, "exec", pod.name, "--", "python3", "-c", script, timeout_sec=60
         )
+
+    async def version_loaded(self, pod: Pod) -> str:
+        """What SGLang in this engine's pod says. Raises StepError when it does not answer."""
+        return (await self.python_at(pod, _LOADED)).strip()
 
     async def _read(self, forward: Forward, port: int, path: str, headers: dict[str, str]) -> str:
         answer: list[str] = []

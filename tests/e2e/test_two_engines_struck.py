@@ -32,10 +32,6 @@ ENGINES = 2
 STOPPED_SEC = PAUSE_TIMEOUT_SEC + 2.0
 """Longer than the hold: what is stopped is not back before it ends by itself."""
 REPLY_SLACK_SEC = 2.0
-_LOADED = f"""
-import json, urllib.request
-print(json.load(urllib.request.urlopen("http://127.0.0.1:{names.PORT_SGLANG}/model_info", timeout=5))["weight_version"])
-"""
 SGLANG = "SGLang"
 
 
@@ -84,7 +80,7 @@ async def serve_one_version(training: RunningTraining) -> None:
         if len(pods) != ENGINES or not all(pod.ready for pod in pods):
             return f"engines: {pods}"
         try:
-            loaded = [(await training.python_at(pod, _LOADED)).strip() for pod in pods]
+            loaded = [await training.version_loaded(pod) for pod in pods]
         except StepError as error:
             return f"an engine that is Ready does not say what it loaded: {error}"  # the kubelet has yet to see it end
         same = set(loaded) == {state.serving_version} and training.history.newest == state and state.hold is None

@@ -5,8 +5,9 @@ it was more than half of what the gateway cost. llhttp parses; connections are k
 
     connect ─▶ idle connection, or a new one ─▶ post: head ─▶ chunk … chunk ─▶ b"" ─▶ `close` keeps the connection
                                                                 └─ before the end `close` cuts it: SGLang ends the turn
-Bounds: 5 s to connect; idle connections go before the engine's own 5 s; 1 MiB of an answer waits unread, then the
-socket does. How long an engine may be silent is the caller's business.
+Bounds: 5 s to connect; 6 s until an engine is gone whose machine acknowledges nothing; idle connections go before the
+engine's own 5 s; 1 MiB of an answer waits unread, then the socket does. How long an engine may be silent is up to the
+caller.
 """
 
 import asyncio
@@ -20,6 +21,15 @@ from typing import Any
 import httptools
 
 CONNECT_SEC = 5.0
+GONE_SEC = 6
+"""Without a word of its kernel, which acknowledges what comes however busy the engine is, a peer is gone: its node, or
+the way there."""
+_SOCKET_OPTIONS = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, GONE_SEC // 3),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, GONE_SEC // 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, GONE_SEC * 1000),
+)
 _IDLE_SEC = 4.0
 _MOST_UNREAD = 1 << 20
 _JOINED_BELOW = 1 << 16
@@ -221,7 +231,8 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: Any) -> None:
         self._transport, self.is_open = transport, True
         with contextlib.suppress(OSError):
-            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option in _SOCKET_OPTIONS:
+                transport.get_extra_info("socket").setsockopt(*option)
 
     def data_received(self, data: bytes) -> None:
         if self.is_complete:

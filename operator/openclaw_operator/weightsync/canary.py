@@ -99,16 +99,28 @@ def _next(
     drift = dict(measured.drifts).get(canary.version)
     found = rollout.decide(world.rollout, new, old, drift=drift, elapsed_sec=age)
     if found.verdict is Verdict.PROMOTE:
-        text = f"canary {canary.version} is promoted over {lease.serving_version}: {found.why}"
-        promoted = canary.model_copy(update={"promoted": True})
-        announce = m.Announce("Normal", Reason.CANARY_PROMOTED, text)
-        return Step(lease.model_copy(update={"canary": promoted}), announce)
+        return _promoted(lease, canary, found.why)
+    if _serves_alone(lease, canary, chosen, fleet, now):
+        return _promoted(lease, canary, f"no engine loads {lease.serving_version}, so there is nothing to compare with")
     if found.verdict is Verdict.ROLL_BACK:
         return _rolled_back(lease, canary, found.why)
     if chosen != canary.engines:
         moved = canary.model_copy(update={"engines": chosen})
         return Step(lease.model_copy(update={"epoch": lease.epoch + 1, "canary": moved}))
     return None
+
+
+def _serves_alone(lease: WeightSyncState, canary: Canary, chosen: Collection[str], fleet: Fleet, now: float) -> bool:
+    """The canary serves and the stable version cannot: none of the engines that should have it loads it."""
+    stable, others = lease.serving_version or "", [uid for uid in fleet.ready(now) if uid not in chosen]
+    serves = any(fleet.version(uid) == canary.version for uid in chosen)
+    return serves and bool(others) and all(fleet.gave_up(uid, stable) for uid in others)
+
+
+def _promoted(lease: WeightSyncState, canary: Canary, why: str) -> Step:
+    text = f"canary {canary.version} is promoted over {lease.serving_version}: {why}"
+    promoted = lease.model_copy(update={"canary": canary.model_copy(update={"promoted": True})})
+    return Step(promoted, m.Announce("Normal", Reason.CANARY_PROMOTED, text))
 
 
 def scores(lease: WeightSyncState, measured: m.Measured) -> tuple[Scores, Scores]:

@@ -177,7 +177,7 @@ class System:
             assert state.hold is None or state.hold.duration_sec <= PAUSE_TIMEOUT_SEC
             assert state.target_version not in before.bad_versions, "a bad version is tried again"
             disliked = state.target_version in self.disliked - self._ever_pinned
-            no_better = before.serving_version in self.disliked
+            no_better = before.serving_version in self.disliked | self.bad
             assert self.server.tampered or no_better or not disliked, "a disliked version is promoted"
             self._hold_epochs.add(state.epoch)
         elif state.serving_version is not None and not self.server.tampered:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gzip
+import socket
 from typing import Any
 
 import pytest
@@ -176,6 +177,16 @@ async def test_engine_that_breaks_off_or_talks_nonsense_is_named(pool, say, erro
     async with Server(*say).running() as address:
         with pytest.raises(error):
             await ask(pool, address)
+
+
+async def test_peer_whose_machine_acknowledges_nothing_is_gone_in_seconds(pool):
+    async with Server().running() as address:
+        exchange = await pool.connect(address)
+        options = exchange._connection._transport.get_extra_info("socket")
+        assert options.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == engine_http.GONE_SEC * 1000
+        assert options.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert options.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) < engine_http.GONE_SEC
+        exchange.close()
 
 
 async def test_nobody_listening_is_unreachable(pool):

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from openclaw_core.config.policy_serving import Rollout
 from openclaw_core.leases import Canary, WeightSyncState
+from openclaw_core.versions import BASE
 from openclaw_core.wire import RolloutScores, Synced
 from openclaw_operator.reasons import Reason
 from openclaw_operator.weightsync import model as m
@@ -213,6 +214,27 @@ def test_canary_no_engine_loads_is_rolled_back_before_its_time() -> None:
     back = only(actions, m.WriteLease).state
     assert (back.canary, back.bad_versions) == (None, (NEW,))
     assert "no engine loads it: boom" in only(actions, m.Announce).message
+
+
+def test_canary_is_promoted_once_no_engine_loads_the_stable_version() -> None:
+    driver = CanaryDriver()
+    driver.engines.pop()
+    driver.serve_canary()
+    actions: list[m.Action] = []
+    for _ in range(m.HOLDS_UNTIL_BAD):
+        assert driver.machine.target() == OLD
+        driver.now += 2 * m.SOLO_RETRY_SEC
+        driver.agent("e0", NEW, epoch=8)
+        assert only(driver.agent("e1", str(BASE)), m.PrepareEngine) == m.PrepareEngine("e1", OLD)
+        sync = only(driver.tell(m.PrepareEnded("e1", OLD, None)), m.SyncEngine)
+        refused = Synced(epoch=sync.epoch, version=str(BASE), ok=False, error="boom")
+        actions = driver.tell(m.SyncEnded("e1", sync.epoch, OLD, refused))
+    promoted = only(actions, m.WriteLease).state
+    assert promoted.canary is not None
+    assert promoted.canary.promoted
+    assert f"no engine loads {OLD}" in only(actions, m.Announce).message
+    driver.lease(promoted)
+    assert driver.machine.target() == NEW
 
 
 def test_pinned_version_ends_a_canary_without_a_verdict() -> None:
