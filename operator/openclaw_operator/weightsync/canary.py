@@ -100,7 +100,8 @@ def _next(
     found = rollout.decide(world.rollout, new, old, drift=drift, elapsed_sec=age)
     if found.verdict is Verdict.PROMOTE:
         return _promoted(lease, canary, found.why)
-    if _serves_alone(lease, canary, chosen, fleet, now):
+    over = found.verdict is Verdict.ROLL_BACK and age >= world.rollout.max_duration_sec
+    if over and not old.turns and _serves_alone(lease, canary, chosen, fleet, now):
         return _promoted(lease, canary, f"no engine loads {lease.serving_version}, so there is nothing to compare with")
     if found.verdict is Verdict.ROLL_BACK:
         return _rolled_back(lease, canary, found.why)

@@ -54,6 +54,11 @@ def cleared(lease: WeightSyncState, wall: datetime) -> WeightSyncState:
     return lease.model_copy(update=update)
 
 
+def fenced(lease: WeightSyncState) -> WeightSyncState:
+    """The same under the next epoch: a write that was given up for lost does not fit on it any more."""
+    return lease.model_copy(update={"epoch": lease.epoch + 1})
+
+
 def adopted(lease: WeightSyncState, target: str, releasable: tuple[int, ...]) -> WeightSyncState:
     """`target` is served without a hold: no engine has to change for it."""
     at_first = lease.serving_version is None

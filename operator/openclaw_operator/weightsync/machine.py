@@ -51,6 +51,9 @@ class Machine:
         self.wall = datetime.min
         self._out: list[m.Action] = []
         self._resource_version = ""
+        self._written_on: str | None = None
+        """Resource version that a write was made for which has no answer yet, or was given up for lost: while the Lease
+        has that version, it may still land."""
         self._lease_busy, self._read_after = False, float("-inf")
         self._target_written: str | None = None
         self._target_busy, self._target_after = False, float("-inf")
@@ -134,6 +137,7 @@ class Machine:
                 self._lease_busy = False
                 self.lease = self.last_lease = state
                 self._resource_version = version
+                self._written_on = version if version == self._written_on else None
                 if state.epoch >= self._best.epoch:
                     self._best = state
                 self._lease_answered(state)
@@ -220,6 +224,9 @@ class Machine:
             return
         if lease.taken_by is not None:
             self._clear(lease)
+            return
+        if self._written_on is not None:
+            self._write_lease(contents.fenced(lease))
             return
         self._introduced = self._introduced or self.fleet.introduced(self.now)
         if not self._introduced:
@@ -440,7 +447,7 @@ class Machine:
             self._out.append(m.ReadLease())
 
     def _write_lease(self, state: WeightSyncState) -> None:
-        self._lease_busy = True
+        self._lease_busy, self._written_on = True, self._resource_version
         self._out.append(m.WriteLease(state, self._resource_version))
 
     def _write_target(self, version: str) -> bool:

@@ -269,6 +269,21 @@ def test_newer_version_published_while_preparing_replaces_the_older() -> None:
     assert of(actions, m.WriteLease) == []
 
 
+def test_lease_that_a_lost_write_may_still_reach_is_changed_before_anything_else() -> None:
+    driver = Driver(engines=1)
+    driver.settle()
+    driver.to_hold()
+    driver.tell(m.LeaseFailed("timeout"))
+    driver.now += m.RETRY_READ_SEC
+    only(driver.tell(m.Tick()), m.ReadLease)
+    driver.writes -= 1
+    fence = only(driver.lease(), m.WriteLease)
+    assert (fence.state, fence.resource_version) == (driver.state.model_copy(update={"epoch": 8}), str(driver.writes))
+    hold = only(driver.lease(fence.state), m.WriteLease).state.hold
+    assert hold is not None
+    assert hold.epoch == 9
+
+
 def test_no_engine_at_all_needs_no_hold() -> None:
     driver = Driver(engines=0)
     driver.settle()

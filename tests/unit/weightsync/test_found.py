@@ -8,7 +8,25 @@ from tests.faults.schedules import CHUNK, batches
 
 
 @pytest.mark.parametrize(
-    "seed", [3514, 6749, 8537, 8548, 9584, 17223, 20553, 509375, 513110, 524033, 527795, 594976, 524610, 564259, 575097]
+    "seed",
+    [
+        3514,
+        6749,
+        8537,
+        8548,
+        9584,
+        17223,
+        20553,
+        509375,
+        513110,
+        524033,
+        527795,
+        594976,
+        524610,
+        564259,
+        575097,
+        1367691,
+    ],
 )
 def test_weightsync_converges_under_a_schedule_that_once_failed(seed: int) -> None:
     schedules.run_by_chance(seed)
