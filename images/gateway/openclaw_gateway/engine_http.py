@@ -45,7 +45,7 @@ class EngineHttpError(Exception):
 
 
 class UnreachableError(EngineHttpError):
-    """No connection could be made."""
+    """No connection could be made, or its other end acknowledges nothing any more; nothing was answered."""
 
 
 class DisconnectedError(EngineHttpError):
@@ -111,7 +111,7 @@ class Exchange:
     async def post(self, path: str, body: bytes, on_sent: Callable[[], None]) -> int:
         """Send it; the status once the answer's head is here. `on_sent` when the body is with the kernel.
 
-        Raises DisconnectedError, NotHttpError.
+        Raises DisconnectedError, UnreachableError, NotHttpError.
         """
         head = (
             f"POST {path} HTTP/1.1\r\nHost: {self._address}\r\n"
@@ -260,6 +260,8 @@ class _Connection(asyncio.Protocol):
             self.is_complete = True  # its end is the answer's end
         elif self._status:
             self._fail(CutOffError(str(error or "the connection was closed")))
+        elif isinstance(error, TimeoutError):
+            self._fail(UnreachableError(f"nothing was acknowledged for {GONE_SEC} s"))
         else:
             self._fail(DisconnectedError(str(error or "the connection was closed")))
         if self._waiter is not None and not self._waiter.done():

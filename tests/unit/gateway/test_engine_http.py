@@ -189,6 +189,16 @@ async def test_peer_whose_machine_acknowledges_nothing_is_gone_in_seconds(pool):
         exchange.close()
 
 
+async def test_connection_that_the_kernel_gave_up_says_that_the_engine_is_unreachable(pool):
+    async with Server(asyncio.Event()).running() as address:
+        exchange = await pool.connect(address)
+        asking = asyncio.create_task(exchange.post("/v1/chat/completions", b"{}", lambda: None))
+        await asyncio.sleep(0)
+        exchange._connection.connection_lost(TimeoutError(110, "Connection timed out"))
+        with pytest.raises(engine_http.UnreachableError):
+            await asking
+
+
 async def test_nobody_listening_is_unreachable(pool):
     async with Server().running() as address:
         pass
