@@ -7,6 +7,7 @@ the begin and the end of its update.
 """
 
 import asyncio
+import contextlib
 import gc
 import multiprocessing
 import time
@@ -212,12 +213,17 @@ def _child(work: Engines | Gateways, pipe: Connection) -> None:
 
 async def _serve(work: Engines | Gateways, pipe: Connection) -> None:
     rows: list[Row] = []
+    working = asyncio.create_task(work.run(rows, lambda: pipe.send("up")))
 
     def asked() -> None:
-        pipe.recv()
-        pipe.send(rows.copy())
-        rows.clear()
+        try:
+            pipe.recv()
+            pipe.send(rows.copy())
+            rows.clear()
+        except (EOFError, OSError):  # the bench is gone, however it ended
+            working.cancel()
 
     gc.freeze()
     asyncio.get_running_loop().add_reader(pipe.fileno(), asked)
-    await work.run(rows, lambda: pipe.send("up"))
+    with contextlib.suppress(asyncio.CancelledError):
+        await working
