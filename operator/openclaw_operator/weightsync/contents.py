@@ -16,15 +16,17 @@ def begun(lease: WeightSyncState, *, holder: str, target: str, seconds: int, wal
     """A hold for `target`."""
     epoch = lease.epoch + 1
     hold = Hold(holder=holder, epoch=epoch, acquired_at=wall, duration_sec=seconds, pause_version=target)
-    attempt = failures.attempts(lease, target)
-    return lease.model_copy(update={"hold": hold, "epoch": epoch, "target_version": target, "attempt": attempt})
+    return _taken(lease, target, hold=hold)
 
 
 def claimed(lease: WeightSyncState, *, claimant: str, target: str) -> WeightSyncState:
     """The begin of an exchange for `target` that pauses nobody."""
+    return _taken(lease, target, claim=claimant)
+
+
+def _taken(lease: WeightSyncState, target: str, **by: object) -> WeightSyncState:
     attempt = failures.attempts(lease, target)
-    update = {"claim": claimant, "epoch": lease.epoch + 1, "target_version": target, "attempt": attempt}
-    return lease.model_copy(update=update)
+    return lease.model_copy(update={"epoch": lease.epoch + 1, "target_version": target, "attempt": attempt} | by)
 
 
 def released(

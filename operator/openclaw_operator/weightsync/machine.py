@@ -302,8 +302,8 @@ class Machine:
     def _start_hold(self, lease: WeightSyncState, target: str, participants: frozenset[str], seconds: int) -> None:
         lease, self._uncounted = self._counted(lease), 0.0
         taken = self._taken(lease, target, seconds)
-        self._run = m.HoldRun(taken.epoch, target, seconds, self.now, self.wall, participants=participants)
-        self._run.held = taken.hold is not None
+        held = taken.hold is not None
+        self._run = m.HoldRun(taken.epoch, target, seconds, self.now, self.wall, participants=participants, held=held)
         self._run.shortened = self.world is not None and seconds < self.world.pause_timeout_sec
         self.phase = Phase.PAUSING
         self.retention.remember((lease.serving_version, target), self.now)
