@@ -102,6 +102,9 @@ class LastSync(Part):
     result: Literal["Succeeded", "Partial", "Failed", "Abandoned"] = Field(
         description="Partial: at least one engine has it, the others follow alone."
     )
+    missing_acks: int = Field(
+        default=0, description="Gateways that did not confirm the hold within 500 ms; it went on without their word."
+    )
 
 
 class SyncRequest(Part):

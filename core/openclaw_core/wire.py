@@ -269,7 +269,8 @@ class Paused(Message):
     """POST /internal/paused → PausedAck. The operator's direct word; the Lease watch says the same.
 
     A hold: `epoch` and `lease_sec` > 0, counted on the gateway's monotonic clock from first sight of that epoch.
-    Release: `lease_sec` 0, the `serving_version`, and the `canary` that some engines serve beside it.
+    Release: `lease_sec` 0, the `serving_version`, and the `canary` that some engines serve beside it. With
+    `engines_changed` some engine was updated alone since: what was known of their versions is to be asked anew.
     """
 
     epoch: int = Field(ge=0)
@@ -277,10 +278,14 @@ class Paused(Message):
     version: str | None = None
     serving_version: str | None = None
     canary: Canary | None = None
+    engines_changed: bool = False
 
 
 class PausedAck(Message):
-    """Nothing admitted before this epoch is still unsent to an engine, and nothing more will be sent."""
+    """Nothing admitted before this epoch is still unsent to an engine, and nothing more will be sent.
+
+    While something is, a hold is answered 503 `unsent` instead.
+    """
 
     epoch: int
     pod_uid: str
@@ -392,6 +397,9 @@ class AgentState(Message):
     paused: bool
     highest_epoch: int
     phase: Literal["starting", "waiting_for_model", "loading", "serving", "syncing", "failed"]
+    starting: str | None = None
+    """Version SGLang loads while it starts, from its choice until `version` is known: its files may not be deleted.
+    None otherwise, and from agents that do not say it."""
     sglang_version: str | None = None
     checksum: str | None = None
     """Digest over the engine's own weight checksums, from SGLang's /weights_checker."""

@@ -53,7 +53,12 @@ class Metrics:
         self.pause = Gauge(
             "openclawrl_weight_sync_pause_seconds", "Length of the last hold", _OF_TRAINING, registry=registry
         )
-
+        self.missing_acks = Gauge(
+            "openclawrl_weight_sync_missing_acks",
+            "Gateways that did not confirm the last hold in time",
+            _OF_TRAINING,
+            registry=registry,
+        )
         self.rollout_turns = Gauge(
             "openclawrl_rollout_turns",
             "Turns judged since the canary of now, or the last, began",
@@ -98,6 +103,7 @@ class Metrics:
         if last is not None:
             self.epoch.labels(namespace, training).set(last.epoch)
             self.pause.labels(namespace, training).set(last.pause_ms / 1000)
+            self.missing_acks.labels(namespace, training).set(last.missing_acks)
 
         if weights is not None and weights.rollout is not None:
             self._show_rollout(namespace, training, weights.rollout)
@@ -111,7 +117,8 @@ class Metrics:
 
     def clear_trainings(self) -> None:
         of_rollouts = (self.rollout_turns, self.rollout_score, self.rollout_state)
-        for series in (self.info, self.conditions, self.epoch, self.pause, *of_rollouts):
+        of_syncs = (self.epoch, self.pause, self.missing_acks)
+        for series in (self.info, self.conditions, *of_syncs, *of_rollouts):
             series.clear()
 
 

@@ -84,7 +84,7 @@ MEANINGS: dict[Reason, str] = {
     Reason.LEASE_MENDED: "event: the sync's Lease held what nobody of ours writes and was put right",
     Reason.SYNC_REQUEST_INVALID: "the annotation that asks for a sync has a wrong value",
     Reason.CANARY_SERVES: "the message compares canary and stable version so far",
-    Reason.CANARY_WAITS: "the newest version waits for more engines before it becomes canary",
+    Reason.CANARY_WAITS: "the newest version waits for more engines; if for too long, the sync is degraded",
     Reason.NO_CANARY: "no version is being tried",
     Reason.CANARY_BEGAN: "event: a version serves on canary engines",
     Reason.CANARY_PROMOTED: "the canary was good enough; every engine gets it",

@@ -5,6 +5,7 @@ The sender runs here, on the machine of the embedded cluster's node, on a volume
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ import aiohttp
 import pytest
 
 from openclaw_core import names
-from openclaw_core.wire import JoinTransfer, Transfer
+from openclaw_core.wire import JoinTransfer, TensorSpec, Transfer, TransferPlan
 from openclaw_engine.sglang import Sglang
 from openclaw_engine.transfer import Receiver, TransferError
 from tests.contract import engine_pod
@@ -116,6 +117,48 @@ async def test_engine_wakes_when_a_member_stays_away_and_reads_the_volume(
         await sglang.update(f"{names.WEIGHTS_DIR}/v1", versions["v1"], 20)
         await sglang.resume(10)
         assert await sglang.weight_version() == versions["v1"] and await sglang.is_ready()
+
+
+class _Stopping(Sglang):
+    """The client of SGLang; the sender stops dead just before its call named `at`."""
+
+    def __init__(self, session: aiohttp.ClientSession, pod: EnginePod, sender: asyncio.subprocess.Process, at: str):
+        super().__init__(session, pod.sglang, engine_pod.ADMIN_KEY)
+        self._sender, self._at = sender, at
+
+    async def join_group(self, plan: TransferPlan, group: str, host: str, timeout: float) -> None:
+        self._stop("join_group")
+        await super().join_group(plan, group, host, timeout)
+
+    async def receive(self, group: str, bucket: list[TensorSpec], version: str | None, timeout: float) -> None:
+        self._stop("receive")
+        await super().receive(group, bucket, version, timeout)
+
+    def _stop(self, call: str) -> None:
+        if call == self._at:
+            self._sender.send_signal(signal.SIGSTOP)
+
+
+@pytest.mark.parametrize("at", ["join_group", "receive"])
+async def test_engine_wakes_when_the_sender_is_stopped_and_reads_the_volume(
+    pod: EnginePod, volume: tuple[Path, dict[str, str]], at: str
+) -> None:
+    root, versions = volume
+    async with aiohttp.ClientSession() as session, _sender(root, session) as process:
+        sglang: Sglang = _Stopping(session, pod, process, at)
+        receiver = Receiver(session, sglang, "engine-0", 1, "cpu")
+        await sglang.pause("retract", 10)
+        with pytest.raises(TransferError):
+            await receiver.receive(Transfer(url=f"http://{_node()}:{PORT}", engines=1), 19, versions["v2"], 8)
+        await sglang.update(f"{names.WEIGHTS_DIR}/v2", versions["v2"], 8)
+        await sglang.resume(5)
+        assert await sglang.weight_version() == versions["v2"] and await sglang.is_ready()
+        assert process.returncode is None, "it was stopped all the time"
+    async with aiohttp.ClientSession() as session, _sender(root, session):
+        sglang = Sglang(session, pod.sglang, engine_pod.ADMIN_KEY)
+        receiver = Receiver(session, sglang, "engine-0", 1, "cpu")
+        await receiver.receive(Transfer(url=f"http://{_node()}:{PORT}", engines=1), 20, versions["v1"], 30)
+        assert await sglang.weight_version() == versions["v1"], "no session or group was left open"
 
 
 async def _post(session: aiohttp.ClientSession, body: str) -> int:

@@ -1,7 +1,8 @@
 """`python -m tests.faults.schedules`: the weight sync under a hundred thousand schedules of faults, in virtual time.
 
 A schedule is its seed: one that fails is printed with what happened, and is run again by `--first SEED --schedules 1`.
-`--rollout` tries versions on a canary first; `--adapters` exchanges them without holds.
+`--rollout` tries versions on a canary first; `--adapters` exchanges them without holds; `--slow` has engines start for
+minutes.
 The last line is JSON: schedules run, seeds that failed.
 """
 
@@ -26,12 +27,13 @@ from tests.fakes.sync_system import schedules
 CHUNK = 250
 
 
-def failures(first: int, count: int, *, rollout: bool, adapters: bool) -> list[tuple[int, str]]:
+def failures(first: int, count: int, *, rollout: bool, adapters: bool, slow: bool) -> list[tuple[int, str]]:
     """(seed, what was broken) of the schedules `first` … `first + count - 1` that fail."""
     found = []
     for seed in range(first, first + count):
         try:
-            schedules.run_by_chance(seed, SwapMachine if adapters else Machine, schedules.TRIED if rollout else None)
+            machine, tried = SwapMachine if adapters else Machine, schedules.TRIED if rollout else None
+            schedules.run_by_chance(seed, machine, tried, schedules.SLOW if slow else 0.0)
         except AssertionError as broken:
             found.append((seed, str(broken).strip() or "not converged"))
     return found
@@ -45,10 +47,17 @@ def batches(first: int, count: int, jobs: int) -> Iterator[list[tuple[int, int]]
 
 
 def run(
-    first: int, count: int, jobs: int, seconds: float, *, rollout: bool = False, adapters: bool = False
+    first: int,
+    count: int,
+    jobs: int,
+    seconds: float,
+    *,
+    rollout: bool = False,
+    adapters: bool = False,
+    slow: bool = False,
 ) -> dict[str, object]:
     """Run until all are done or `seconds` are over."""
-    strike = partial(failures, rollout=rollout, adapters=adapters)
+    strike = partial(failures, rollout=rollout, adapters=adapters, slow=slow)
     began, done, failed = time.monotonic(), 0, []
     with ProcessPoolExecutor(jobs) as pool:
         for batch in batches(first, count, jobs):
@@ -73,8 +82,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3 * 3600, help="stop after this long")
     parser.add_argument("--rollout", action="store_true", help="each version serves on a canary first")
     parser.add_argument("--adapters", action="store_true", help="versions are LoRA adapters, swapped without a hold")
+    parser.add_argument("--slow", action="store_true", help="engines start for minutes")
     options = parser.parse_args()
-    how = {"rollout": options.rollout, "adapters": options.adapters}
+    how = {"rollout": options.rollout, "adapters": options.adapters, "slow": options.slow}
     result = run(options.first, options.schedules, options.jobs, options.seconds, **how)
     sys.stdout.write(json.dumps(result) + "\n")
     raise SystemExit(1 if result["failed"] else 0)

@@ -78,11 +78,11 @@ async def _sglang(
     staging: Path | None,
 ) -> None:
     """Start SGLang on the first weights and stay with it; it ends with this loop."""
-    tell = agent.waits_for_model
+    tell, chosen = agent.waits_for_model, agent.starts_with
     if config.adapter is None:
-        weights = await start.first_weights(base, volume, target_file, tell)
+        weights = await start.first_weights(base, volume, target_file, tell, chosen)
     else:
-        weights = await start.base_with_adapter(base, volume, target_file, config.adapter, tell)
+        weights = await start.base_with_adapter(base, volume, target_file, config.adapter, tell, chosen)
         command.refuse_unservable(config, start.model_config(weights))
     arguments = command.arguments(config, weights)
     logger.info("starting SGLang", extra={"version": weights.version, "arguments": arguments})

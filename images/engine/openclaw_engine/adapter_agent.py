@@ -16,7 +16,7 @@ from typing import Any
 from openclaw_core import versions
 from openclaw_core.versions import VersionFormatError, WeightVersion
 from openclaw_core.wire import AgentState, Retain, Sync, Synced
-from openclaw_engine.agent import Agent
+from openclaw_engine.agent import CHECK_SHARE, Agent
 from openclaw_engine.manifest import IncompleteVersionError
 from openclaw_engine.sglang import SglangError
 
@@ -67,7 +67,7 @@ class AdapterAgent(Agent):
     async def _load(self, version: WeightVersion, limit: float) -> None:
         """Have SGLang hold the adapter, and call it ours. The base needs none."""
         began, name = self._clock(), str(version)
-        location = await self._location(version)
+        location = await self._location(version, CHECK_SHARE * limit)
         if version != versions.BASE and name not in await self._sglang.adapters():
             await self._sglang.load_adapter(name, location, max(limit - (self._clock() - began), 0.001))
         self._adapters = await self._sglang.adapters()

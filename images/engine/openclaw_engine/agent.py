@@ -36,9 +36,14 @@ START_LIMIT_SEC = 3600.0
 """Longest start of SGLang: a large model from a slow volume, or a download from the hub."""
 
 _CHECKSUM_LIMIT_SEC = 60.0
+_PREPARE_LIMIT_SEC = 600.0
+"""The operator waits no longer for a preparation."""
+CHECK_SHARE = 0.9
+"""Of the time until the deadline: what the check of the files may take, so that the operator hears that it failed."""
 _STAGE_LIMIT_SEC = 300.0
 _TRANSFER_SHARE = 0.5
-"""Of the time until the deadline: what a transfer may take, so that the volume can be read after it failed."""
+"""Of the time until the deadline: what a transfer may take, and its clean-up half as long again; the rest is for
+reading the volume after it failed."""
 _WATCH_SEC = 1.0
 _START_POLL_SEC = 0.5
 _RETRY_CONTINUE_SEC = 0.2
@@ -85,6 +90,8 @@ class Agent:
         self._not_ready_since: float | None = None
         self._server_version: str | None = None
         self._target: WeightVersion | None = None
+        self._starting: str | None = None
+        """Version SGLang was started with; once it is up, the target that moved meanwhile."""
         self._error: str | None = None
         self._missing_model: str | None = None
         self._queue: asyncio.Queue[tuple[Sync, asyncio.Future[Synced]]] = asyncio.Queue(maxsize=1)
@@ -104,6 +111,7 @@ class Agent:
             paused=self._exchange is not None and self._exchange.paused,
             highest_epoch=self._highest_epoch,
             phase=self._phase(),
+            starting=None if self._up else self._starting,
             sglang_version=self._server_version,
             checksum=self._loaded.checksum,
             error=self._missing_model or self._error,
@@ -123,12 +131,16 @@ class Agent:
         """SGLang cannot start yet, because of `words`; None: it starts."""
         self._missing_model = words
 
+    def starts_with(self, version: str) -> None:
+        """SGLang is going to load the files of `version`."""
+        self._starting = version
+
     async def prepare(self, request: Prepare) -> Prepared:
         """Check a version, warm the page cache, and have SGLang read it ahead; the engine keeps serving."""
         began = self._clock()
         try:
             version = WeightVersion.parse(request.version)
-            await self._stage(version, await self._location(version))
+            await self._stage(version, await self._location(version, _PREPARE_LIMIT_SEC))
             error = None
         except (IncompleteVersionError, VersionFormatError) as problem:
             error = str(problem)
@@ -212,6 +224,7 @@ class Agent:
 
     async def _load_target_at_start(self, wanted: WeightVersion) -> None:
         """The target moved while SGLang started, or could not be read then. Serving an older one beats serving none."""
+        self.starts_with(str(wanted))
         synced = await self._execute(Sync(epoch=self._highest_epoch, version=str(wanted), deadline_sec=120.0))
         if not synced.ok:
             logger.error("target could not be loaded at start", extra={"target": str(wanted), "error": synced.error})
@@ -242,9 +255,9 @@ class Agent:
 
     async def _exchange_weights(self, exchange: Exchange) -> Exchange:
         """Check the version, then take steps until DONE. EngineLostError when SGLang stays paused."""
-        location = None
+        location, limit = None, CHECK_SHARE * machine.time_limit(exchange, Step.UPDATE, self._clock())
         try:
-            location = await self._location(WeightVersion.parse(exchange.version))
+            location = await self._location(WeightVersion.parse(exchange.version), limit)
         except (IncompleteVersionError, VersionFormatError) as problem:
             exchange = machine.after(exchange, Step.UPDATE, exchange.began, self._clock(), str(problem))
         while (step := machine.next_step(exchange, self._clock())) is not Step.DONE:
@@ -351,11 +364,20 @@ class Agent:
 
     # ------------------------------------------------------------ parts
 
-    async def _location(self, version: WeightVersion) -> str:
-        """Where SGLang loads a version from; IncompleteVersionError when it is not whole."""
+    async def _location(self, version: WeightVersion, limit: float) -> str:
+        """Where SGLang loads a version from; IncompleteVersionError when it is not whole, or not known to be in time.
+
+        The thread that waits for a volume whose server is gone is left behind; it ends with the wait.
+        """
         if version == versions.BASE:
             return self._base_location
-        return str(await asyncio.to_thread(self._volume.check, version))
+        try:
+            async with asyncio.timeout(limit):
+                return str(await asyncio.to_thread(self._volume.check, version))
+        except TimeoutError as error:
+            raise IncompleteVersionError(
+                f"the weights volume said nothing about {version} for {limit:.1f} s"
+            ) from error
 
     def _move_to(self, version: WeightVersion) -> None:
         self._loaded.moved_to(version)

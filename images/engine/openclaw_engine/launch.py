@@ -13,7 +13,6 @@ import urllib.request
 from typing import TextIO
 
 from openclaw_engine.sglang import ADAPTERS_ROUTE
-from openclaw_engine.staging import ENV_DIRECTORY
 
 logger = logging.getLogger(__name__)
 _FREEZE_SEC = 10.0
@@ -69,10 +68,8 @@ def show_adapters() -> None:
     http_server.app.add_api_route(ADAPTERS_ROUTE, adapters)
 
 
-def stage_ahead() -> None:
-    """Scheduler processes with a second set of weights, where the agent named a directory for it."""
-    if ENV_DIRECTORY not in os.environ:
-        return
+def own_schedulers() -> None:
+    """Have SGLang start its scheduler processes by an entry of ours."""
     from sglang.srt.entrypoints import http_server
 
     from openclaw_engine import scheduler
@@ -91,7 +88,7 @@ def main(arguments: list[str]) -> None:
     server_args = prepare_server_args(arguments)
     guard(key)
     freeze_after_warmup(key)
-    stage_ahead()
+    own_schedulers()
     if "--enable-lora" in arguments:
         show_adapters()
     try:

@@ -1,4 +1,5 @@
-"""Entry of SGLang's scheduler processes: SGLang's own, with a second set of weights for models known to bear it.
+"""Entry of SGLang's scheduler processes: SGLang's own, with limits to its waits for a sender (`transfer_group`), and
+with a second set of weights for models known to bear it.
 
     agent ──"DIRECTORY\\n"──▶ socket of this rank ─▶ thread: stage ──"ok\\n", or why not──▶ agent
     agent ──/update_weights_from_disk──▶ SGLang ─▶ staged from that directory? exchange : SGLang reads it as ever
@@ -19,6 +20,7 @@ from typing import Any
 
 import torch
 
+from openclaw_engine import transfer_group
 from openclaw_engine.double_buffer import DoubleBuffer
 from openclaw_engine.staging import ENV_DIRECTORY, EXCHANGED, OK
 
@@ -36,7 +38,9 @@ def run(*arguments: Any, **options: Any) -> None:
     """What SGLang starts as a process, with the arguments it gives its own."""
     from sglang.srt.managers.scheduler import run_scheduler_process
 
-    install(Path(os.environ[ENV_DIRECTORY]))
+    transfer_group.install()
+    if directory := os.environ.get(ENV_DIRECTORY):
+        install(Path(directory))
     run_scheduler_process(*arguments, **options)
 
 
@@ -111,8 +115,9 @@ def unsuitable(runner: Any) -> str | None:
 def serve(buffer: DoubleBuffer, runner: Any, path: Path) -> None:
     """Answer the agent, one order after another, for ever."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(str(path))
+        listener.bind(str(path.with_suffix(".new")))
         listener.listen()
+        path.with_suffix(".new").rename(path)
         while True:
             connection, _ = listener.accept()
             with connection:

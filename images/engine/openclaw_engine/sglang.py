@@ -85,14 +85,14 @@ class Sglang:
             raise
         return str(answer.get("message", ""))
 
-    async def join_group(self, plan: TransferPlan, host: str, timeout: float) -> None:
-        """Have every rank join the sender's group; returns when all members are in."""
+    async def join_group(self, plan: TransferPlan, group: str, host: str, timeout: float) -> None:
+        """Have every rank join the sender's group, called `group` from here on; returns when all members are in."""
         body = {
             "master_address": host,
             "master_port": plan.port,
             "rank_offset": plan.rank_offset,
             "world_size": plan.world_size,
-            "group_name": plan.group,
+            "group_name": group,
             "backend": plan.backend,
         }
         await self._call("POST", "/init_weights_update_group", timeout, body)

@@ -16,6 +16,7 @@ from openclaw_engine.manifest import IncompleteVersionError, Volume
 
 logger = logging.getLogger(__name__)
 Tell = Callable[[str | None], None]
+Chosen = Callable[[str], None]
 
 
 async def first_weights(
@@ -23,19 +24,23 @@ async def first_weights(
     volume: Volume,
     target_file: Path,
     tell: Tell,
+    chosen: Chosen,
     *,
     wait_sec: float = base_model.MODEL_WAIT_SEC,
 ) -> Weights:
     """Target or base. ModelMissingError when the base is a directory that does not appear within `wait_sec`.
 
-    `tell` gets what is waited for, and None afterwards (see `base_model.appears`).
+    `tell` gets what is waited for, and None afterwards (see `base_model.appears`). `chosen` gets the version before its
+    files are first read: that takes minutes, in which nobody may delete them.
     """
     wanted = target.read(target_file)
     if wanted is not None and wanted != versions.BASE:
+        chosen(str(wanted))
         try:
             return Weights(str(await asyncio.to_thread(volume.check, wanted)), str(wanted))
         except IncompleteVersionError as error:
             logger.error("target is not complete, starting with the base model", extra={"error": str(error)})
+    chosen(base.version)
     return await _there(base, tell, wait_sec)
 
 
@@ -45,6 +50,7 @@ async def base_with_adapter(
     target_file: Path,
     lora: Lora,
     tell: Tell,
+    chosen: Chosen,
     *,
     wait_sec: float = base_model.MODEL_WAIT_SEC,
 ) -> Weights:
@@ -53,14 +59,17 @@ async def base_with_adapter(
     An adapter that is incomplete, or that this engine was not started for (rank or layers changed), is left out:
     SGLang would end over it. ModelMissingError as above.
     """
+    chosen(base.version)
     base, wanted = await _there(base, tell, wait_sec), target.read(target_file)
     if wanted is None or wanted == versions.BASE:
         return base
+    chosen(str(wanted))
     try:
         directory = await asyncio.to_thread(volume.check, wanted)
         _refuse_unfit(directory, lora)
     except IncompleteVersionError as error:
         logger.error("target is not loadable, starting with the base model", extra={"error": str(error)})
+        chosen(base.version)
         return base
     return replace(base, adapter=(str(wanted), str(directory)))
 

@@ -18,8 +18,12 @@ from pydantic import ValidationError
 
 from openclaw_core.wire import JoinTransfer, Transfer, TransferPlan
 from openclaw_engine.sglang import Sglang, SglangError
+from openclaw_engine.transfer_group import limited
 
-_CLEAN_UP_SEC = 5.0
+_WAIT_SHARE = 0.5
+"""Of a transfer's time: the longest that SGLang, deaf to all else, waits for one tensor or for a group to form."""
+_WAIT_SEC = 10.0
+"""And no longer than that: a sender that runs gives up a tensor sooner (`openclaw_trainer.sender`)."""
 
 
 class TransferError(Exception):
@@ -37,7 +41,7 @@ class Receiver:
     device: Literal["cuda", "cpu"]
 
     async def receive(self, transfer: Transfer, epoch: int, version: str, limit: float) -> None:
-        """All of `version` within `limit` seconds, or TransferError."""
+        """All of `version` within `limit` seconds, or TransferError, at most half as long again after that."""
         try:
             async with asyncio.timeout(limit):
                 plan = await self._join(transfer, epoch, version)
@@ -63,18 +67,24 @@ class Receiver:
             return TransferPlan.model_validate_json(text)
 
     async def _through(self, plan: TransferPlan, url: str, version: str, limit: float) -> None:
-        """From joining the group to leaving it; left in any case."""
+        """From joining the group to leaving it; left in any case.
+
+        Should SGLang still hang when the time is over, it does what it was told meanwhile, in that order, once its own
+        wait ends. So the two orders that clean up share one such wait.
+        """
+        wait = min(limit * _WAIT_SHARE, _WAIT_SEC)
+        group = limited(plan.group, wait)
         try:
-            await self.sglang.join_group(plan, urlsplit(url).hostname or "", limit)
+            await self.sglang.join_group(plan, group, urlsplit(url).hostname or "", limit)
             await self.sglang.begin_weight_update(limit)
             for index, bucket in enumerate(plan.buckets):
                 last = index == len(plan.buckets) - 1
-                await self.sglang.receive(plan.group, bucket, version if last else None, limit)
+                await self.sglang.receive(group, bucket, version if last else None, limit)
             await self.sglang.end_weight_update(limit)
         except BaseException:
             with contextlib.suppress(SglangError):
-                await self.sglang.end_weight_update(_CLEAN_UP_SEC)
+                await self.sglang.end_weight_update(wait / 2)
             raise
         finally:
             with contextlib.suppress(SglangError):
-                await self.sglang.leave_group(plan.group, _CLEAN_UP_SEC)
+                await self.sglang.leave_group(group, wait / 2)

@@ -4,9 +4,9 @@
                                      └──▶ worker thread: load, make the group, broadcast, leave     (≤ TRANSFER_SEC)
 
 A process of its own, because a group that failed or hangs cannot be taken down otherwise: engines wait in it, deaf to
-everything else, until its connections close. So a failed transfer ends the process at once; the trainer starts it
-again, and the engines read the volume instead. One transfer at a time; a newer sync's joins are refused while an older
-one's runs. `python -m openclaw_trainer.sender`.
+everything else, until its connections close or their own limit is reached. So a failed transfer ends the process at
+once; the trainer starts it again, and the engines read the volume instead. One transfer at a time; a newer sync's joins
+are refused while an older one's runs. `python -m openclaw_trainer.sender`.
 """
 
 import asyncio

@@ -3,13 +3,13 @@
     none ──newest version, enough engines──▶ serving ──rollout.decide──▶ promoted ──a hold for the others──▶ none
                                                 └──▶ rolled back (bad from now on), or cancelled (spec) ──▶ none
 
-Engines change to the canary and back one by one without a hold, like any engine that differs; only a promotion pauses
-submissions. A version published meanwhile waits; the newest becomes the next canary. Begin and end are epochs of their
-own, so that gateways know which of two words is newer.
+Engines change to the canary one by one and back at once, without a hold, like any engine that differs; only a promotion
+pauses submissions. A version published meanwhile waits; the newest becomes the next canary. Begin and end are epochs of
+their own, so that gateways know which of two words is newer.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from openclaw_core.leases import Canary, WeightSyncState, format_time
@@ -29,6 +29,8 @@ class Step:
     lease: WeightSyncState
     announce: m.Announce | None = None
     ended: RolloutState | None = None
+    failure: str = ""
+    """Why engines could not load the canary, if that is how it ended."""
 
 
 def chosen_engines(canary: Canary, world: m.World, fleet: Fleet, now: float) -> tuple[str, ...]:
@@ -49,17 +51,27 @@ class CanaryWatch:
         self.measured = m.Measured()
         self.last: m.RolloutView | None = None
         """The canary that ended last."""
+        self.failed = ("", "")
+        """The last version that engines could not load as a canary, and why."""
+        self._waits_since: float | None = None
         self._seen = (-1, 0.0)
         """Epoch of the canary, and when this process saw it first."""
 
     def step(self, lease: WeightSyncState, world: m.World, fleet: Fleet, now: float, wall: datetime) -> Step | None:
         """Begin, promote, roll back or cancel a canary; None: nothing to do. Times as the machine has them."""
+        waits = targets.candidate(lease, world) is not None and waits_for(world, fleet.ready(now)) is not None
+        self._waits_since = (now if self._waits_since is None else self._waits_since) if waits else None
         if lease.canary is None:
             return _begin(lease, world, fleet, now, wall) if world.rollout is not None else None
         found = _next(lease, lease.canary, world, fleet, self.measured, now, self._age(lease.canary, now, wall))
         if found is not None and found.ended is not None and found.announce is not None:
             self.last = view(lease, self.measured, found.ended, found.announce.message)
+            self.failed = (lease.canary.version, found.failure) if found.failure else self.failed
         return found
+
+    def waited_sec(self, now: float) -> float:
+        """How long the newest version has been waiting to become canary; 0 when it does not."""
+        return now - self._waits_since if self._waits_since is not None else 0.0
 
     def changed(self, before: WeightSyncState, after: WeightSyncState) -> None:
         """Another version is served: that of the canary is its promotion."""
@@ -88,13 +100,16 @@ def _next(
         why = "spec.policyServing.rollout is gone" if world.rollout is None else f"pinnedVersion is {world.pinned}"
         return _ended(lease, canary, f"cancelled: {why}", Reason.CANARY_CANCELLED, "Cancelled")
     if canary.version in lease.bad_versions:
-        text = "rolled back: the other engines could not load it"
-        return _ended(lease, canary, text, Reason.CANARY_ROLLED_BACK, "RolledBack")
+        text = "the other engines could not load it"
+        return replace(
+            _ended(lease, canary, f"rolled back: {text}", Reason.CANARY_ROLLED_BACK, "RolledBack"), failure=text
+        )
     if canary.promoted:
         return None
     chosen = chosen_engines(canary, world, fleet, now)
     if chosen and all(fleet.gave_up(uid, canary.version) for uid in chosen):
-        return _rolled_back(lease, canary, f"no engine loads it: {fleet.solos[chosen[0]].error}")
+        text = f"no engine loads it: {fleet.solos[chosen[0]].error}"
+        return replace(_rolled_back(lease, canary, text), failure=text)
     new, old = scores(lease, measured)
     drift = dict(measured.drifts).get(canary.version)
     found = rollout.decide(world.rollout, new, old, drift=drift, elapsed_sec=age)
@@ -112,10 +127,12 @@ def _next(
 
 
 def _serves_alone(lease: WeightSyncState, canary: Canary, chosen: Collection[str], fleet: Fleet, now: float) -> bool:
-    """The canary serves and the stable version cannot: none of the engines that should have it loads it."""
+    """The canary serves and the stable version does not: no engine that should have it does, and one has given it up;
+    others may have come only now."""
     stable, others = lease.serving_version or "", [uid for uid in fleet.ready(now) if uid not in chosen]
     serves = any(fleet.version(uid) == canary.version for uid in chosen)
-    return serves and bool(others) and all(fleet.gave_up(uid, stable) for uid in others)
+    nowhere = not any(fleet.version(uid) == stable for uid in others)
+    return serves and nowhere and any(fleet.gave_up(uid, stable) for uid in others)
 
 
 def _promoted(lease: WeightSyncState, canary: Canary, why: str) -> Step:

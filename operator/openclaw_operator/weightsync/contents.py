@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from openclaw_core.leases import Canary, Hold, WeightSyncState
 from openclaw_operator.weightsync import failures, holds
 from openclaw_operator.weightsync.model import FAILED_HOLD_RETRY_SEC, HoldRun
+from openclaw_operator.weightsync.target import number_of
 
 
 def begun(lease: WeightSyncState, *, holder: str, target: str, seconds: int, wall: datetime) -> WeightSyncState:
@@ -59,6 +60,12 @@ def cleared(lease: WeightSyncState, wall: datetime) -> WeightSyncState:
 def fenced(lease: WeightSyncState) -> WeightSyncState:
     """The same under the next epoch: a write that was given up for lost does not fit on it any more."""
     return lease.model_copy(update={"epoch": lease.epoch + 1})
+
+
+def kept(lease: WeightSyncState, target: str) -> WeightSyncState:
+    """`target` must stay on the volume although it was released: engines will be told to load it."""
+    number = number_of(target)
+    return lease.model_copy(update={"releasable": tuple(known for known in lease.releasable if known != number)})
 
 
 def adopted(lease: WeightSyncState, target: str, releasable: tuple[int, ...]) -> WeightSyncState:

@@ -103,7 +103,7 @@ class SyncLoop:
             while True:
                 told = await self._next(self._machine.next_wake() - loop.time())
                 actions = self._machine.handle(told, loop.time(), datetime.now(UTC))
-                together = sum(isinstance(action, m.SyncEngine) for action in actions)
+                together = sum(isinstance(action, m.SyncEngine) and not action.again for action in actions)
                 for action in actions:
                     for work in self._works(action, together):
                         tasks.create_task(work)
@@ -200,7 +200,7 @@ class SyncLoop:
         if ip is None:
             return m.SyncEnded(action.uid, action.epoch, action.version, None, "the pod is gone")
         sender = self._world.sender if self._world is not None else None
-        transfer = Transfer(url=f"http://{host(sender)}:{names.PORT_SENDER}", engines=together) if sender else None
+        transfer = transfer_for(action, sender, together)
         sync = Sync(epoch=action.epoch, version=action.version, deadline_sec=action.deadline_sec, transfer=transfer)
         answer, error, refused = await self._agents().sync(ip, sync)
         return m.SyncEnded(action.uid, action.epoch, action.version, answer, error, refused)
@@ -220,6 +220,13 @@ class SyncLoop:
     def _lease_path(self) -> str:
         training = self._training
         return kinds.LEASE.path(training.namespace, names.weight_sync_lease(training.name))
+
+
+def transfer_for(action: m.SyncEngine, sender: str | None, together: int) -> Transfer | None:
+    """Where an engine gets the version in place of the volume; None: it reads the volume."""
+    if sender is None or action.again:
+        return None
+    return Transfer(url=f"http://{host(sender)}:{names.PORT_SENDER}", engines=together)
 
 
 def _seen(lease: Object) -> m.LeaseSeen | m.LeaseGarbled:

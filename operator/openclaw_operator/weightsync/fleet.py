@@ -43,10 +43,13 @@ class Fleet:
         if state is not None:
             agent.state, agent.answered_at, agent.answered_round = state, agent.sent_at, agent.sent_round
 
-    def prepare_ended(self, ended: m.PrepareEnded) -> None:
-        known = self.preparations.get(ended.uid)
-        if known is not None and known.version == ended.version:
-            known.asking, known.error = False, ended.error
+    def prepare_ended(self, ended: m.PrepareEnded, now: float) -> None:
+        known, solo = self.preparations.get(ended.uid), self.solos.get(ended.uid)
+        if known is None or known.version != ended.version:
+            return
+        known.asking, known.error = False, ended.error
+        if ended.error is not None and solo is not None and solo.version == ended.version:
+            _put_off(solo, ended.error, now)
 
     def sync_ended(self, ended: m.SyncEnded) -> bool:
         """POST /sync ended; True when it was the open call of that engine."""
@@ -75,9 +78,7 @@ class Fleet:
         if ended.answer is not None and ended.answer.ok and ended.answer.version == ended.version:
             solo.tries, solo.error = 0, None
             return True
-        solo.error = error_of(ended)
-        solo.not_before = now + min(m.SOLO_RETRY_SEC * 2.0**solo.tries, m.SOLO_RETRY_MAX_SEC)
-        solo.tries += 1
+        _put_off(solo, error_of(ended), now)
         self.preparations.pop(ended.uid, None)
         return False
 
@@ -116,10 +117,10 @@ class Fleet:
         return agent.state.version if agent is not None and agent.state is not None else None
 
     def versions(self) -> set[str]:
-        """Versions some engine serves, holds as an adapter, or is being told to load."""
-        loaded = {version for version in map(self.version, self._agents) if version}
-        loaded |= {name for agent in self._agents.values() if agent.state for name in agent.state.adapters}
-        return loaded | {action.version for action in self.syncing.values()}
+        """Versions some engine serves, holds as an adapter, starts with, or is being told to load."""
+        states = [agent.state for agent in self._agents.values() if agent.state is not None]
+        found = {version for state in states for version in (state.version, state.starting, *state.adapters)}
+        return {version for version in found if version} | {action.version for action in self.syncing.values()}
 
     def commonest(self, now: float) -> str | None:
         """Version most reachable engines serve; of equally many, the first of their names."""
@@ -186,22 +187,29 @@ class Fleet:
         self.preparations[uid] = m.Preparation(version, now)
         return [m.PrepareEngine(uid, version)]
 
-    def sync(self, uid: str, epoch: int, version: str, deadline_sec: float) -> m.SyncEngine:
-        action = m.SyncEngine(uid, epoch, version, deadline_sec)
+    def sync(self, uid: str, epoch: int, version: str, deadline_sec: float, *, again: bool = False) -> m.SyncEngine:
+        action = m.SyncEngine(uid, epoch, version, deadline_sec, again)
         self.syncing[uid] = action
         return action
 
-    def solo(self, uid: str, epoch: int, serving: str, seconds: float, now: float) -> list[m.Action]:
-        """Bring one engine that merely differs to `serving`: prepare first, then sync, with backoff."""
-        solo = self._solo(uid, serving)
-        if self.version(uid) == serving:
+    def solo(
+        self, uid: str, epoch: int, wanted: str, seconds: float, now: float, *, one_by_one: bool = False
+    ) -> list[m.Action]:
+        """Bring one engine that merely differs to `wanted`: prepare first, then sync, with backoff.
+
+        `one_by_one`: only while no other engine is on its way there, for they serve until they change.
+        """
+        solo = self._solo(uid, wanted)
+        if self.version(uid) == wanted:
             solo.tries, solo.error = 0, None
             return []
         if now < solo.not_before or self.busy(uid):
             return []
-        if self.prepared(uid, serving):
-            return [self.sync(uid, epoch, serving, seconds)]
-        return list(self.prepare(uid, serving, now))
+        if not self.prepared(uid, wanted):
+            return list(self.prepare(uid, wanted, now))
+        if one_by_one and any(action.version == wanted for action in self.syncing.values()):
+            return []
+        return [self.sync(uid, epoch, wanted, seconds, again=solo.tries > 0)]
 
     def _solo(self, uid: str, version: str) -> m.Solo:
         """What is known of bringing an engine to this version; of another one nothing is kept."""
@@ -222,6 +230,13 @@ class Fleet:
 
     def _fresh(self, agent: m.Agent, now: float) -> bool:
         return now - agent.answered_at < m.FRESH_SEC + (self._pace - 1) * m.POLL_IDLE_SEC
+
+
+def _put_off(solo: m.Solo, error: str, now: float) -> None:
+    """One more try failed; the next may begin the later the more did."""
+    solo.error = error
+    solo.not_before = now + min(m.SOLO_RETRY_SEC * 2.0**solo.tries, m.SOLO_RETRY_MAX_SEC)
+    solo.tries += 1
 
 
 def error_of(ended: m.SyncEnded) -> str:

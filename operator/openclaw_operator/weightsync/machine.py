@@ -26,6 +26,7 @@ from openclaw_operator.weightsync import model as m
 from openclaw_operator.weightsync import target as targets
 from openclaw_operator.weightsync.canary import CanaryWatch
 from openclaw_operator.weightsync.fleet import Fleet
+from openclaw_operator.weightsync.lease_copy import LeaseCopy
 from openclaw_operator.weightsync.model import Phase
 from openclaw_operator.weightsync.retention import Retention
 
@@ -36,9 +37,7 @@ class Machine:
     def __init__(self, identity: str, now: float) -> None:
         self.identity = identity
         self.phase = Phase.IDLE
-        self.lease: WeightSyncState | None = None
-        """Content of the Lease; None while it has to be read (again)."""
-        self.last_lease: WeightSyncState | None = None
+        self._lease = LeaseCopy()
         self.world: m.World | None = None
         self.fleet = Fleet()
         self.retention = Retention(now)
@@ -50,11 +49,6 @@ class Machine:
         self.now = now
         self.wall = datetime.min
         self._out: list[m.Action] = []
-        self._resource_version = ""
-        self._written_on: str | None = None
-        """Resource version that a write was made for which has no answer yet, or was given up for lost: while the Lease
-        has that version, it may still land."""
-        self._lease_busy, self._read_after = False, float("-inf")
         self._target_written: str | None = None
         self._target_busy, self._target_after = False, float("-inf")
         self._preparing_for = ""
@@ -66,8 +60,6 @@ class Machine:
         self._doubted: tuple[str, int] | None = None
         """A version every engine seems to have that is not called served yet, and the round of questions about it."""
         self._run: m.HoldRun | None = None
-        self._best = WeightSyncState()
-        """The Lease's newest content ever seen: what a Lease that was deleted or garbled is mended from."""
         self._release_after = float("-inf")
         self._heard_epoch = 0
         """Highest epoch a gateway answered with: what is lower means nothing to it."""
@@ -89,8 +81,8 @@ class Machine:
     def next_wake(self) -> float:
         """When to call `handle(Tick())` if nothing else happens; monotonic seconds."""
         due = [self.fleet.next_poll(self._serving(), self.now)]
-        if self.lease is None and not self._lease_busy:
-            due.append(self._read_after)
+        read_due = self._lease.read_due()
+        due += [read_due] if read_due is not None else []
         if self.phase == Phase.PREPARING:
             due.append(self.now + 1.0)
         if self._run is not None:
@@ -102,6 +94,16 @@ class Machine:
         later += [self._awake_since + m.FIRST_WORD_SEC] if self._doubted is not None else []
         due += [at for at in later if at > self.now]
         return max(min(due), self.now + 0.005)
+
+    @property
+    def lease(self) -> WeightSyncState | None:
+        """Content of the Lease; None while it has to be read (again)."""
+        return self._lease.content
+
+    @property
+    def last_lease(self) -> WeightSyncState | None:
+        """Content of the Lease as it was known last."""
+        return self._lease.last
 
     @property
     def holding(self) -> bool:
@@ -132,21 +134,15 @@ class Machine:
                 self.fleet.seen(told.engines, self.now, told.pace)
                 if told.target_missing and not self._target_busy:
                     self._target_written = None
-                self._compare_lease(told.lease_version)
+                if self.phase == Phase.IDLE:
+                    self._lease.listed(told.lease_version)
             case m.LeaseSeen(state, version):
-                self._lease_busy = False
-                self.lease = self.last_lease = state
-                self._resource_version = version
-                self._written_on = version if version == self._written_on else None
-                if state.epoch >= self._best.epoch:
-                    self._best = state
+                self._lease.seen(state, version)
                 self._lease_answered(state)
             case m.LeaseFailed():
-                self._lease_busy, self.lease = False, None
-                self._read_after = self.now + m.RETRY_READ_SEC
+                self._lease.failed(self.now)
             case m.LeaseGarbled(error, version):
-                self._lease_busy, self.lease = False, None
-                self._resource_version = version
+                self._lease.garbled(version)
                 self._out.append(outcome.mended(error))
                 self._mend(None)
             case m.TargetWritten(version):
@@ -156,7 +152,7 @@ class Machine:
             case m.AgentSeen(uid, state):
                 self.fleet.answered(uid, state, self.now)
             case m.PrepareEnded():
-                self.fleet.prepare_ended(told)
+                self.fleet.prepare_ended(told, self.now)
             case m.SyncEnded():
                 self._sync_ended(told)
             case m.GatewayAcked(uid, epoch):
@@ -168,11 +164,6 @@ class Machine:
             case m.Tick():
                 pass
 
-    def _compare_lease(self, listed: str) -> None:
-        """A write of ours that was given up for lost may land later: then what we know of the Lease is old."""
-        if listed and listed != self._resource_version and self.phase == Phase.IDLE and not self._lease_busy:
-            self.lease = None
-
     def _sync_ended(self, ended: m.SyncEnded) -> None:
         ours = self.fleet.sync_ended(ended)
         run = self._run
@@ -180,10 +171,12 @@ class Machine:
             run.results[ended.uid] = ended
             if run.first_success_at is None and run.successes():
                 run.first_success_at = self.now
-        elif ours and self.fleet.solo_ended(ended, self.now):
-            name = self.fleet.name(ended.uid)
-            text = f"engine {name} caught up with {ended.version} without a pause of submissions"
-            self._out.append(m.Announce("Normal", Reason.ENGINE_CAUGHT_UP, text))
+        elif ours:
+            self._tell_changed()
+            if self.fleet.solo_ended(ended, self.now):
+                name = self.fleet.name(ended.uid)
+                text = f"engine {name} caught up with {ended.version} without a pause of submissions"
+                self._out.append(m.Announce("Normal", Reason.ENGINE_CAUGHT_UP, text))
 
     def _lease_answered(self, state: WeightSyncState) -> None:
         """Our own write came back, or a read tells what became of it."""
@@ -208,7 +201,7 @@ class Machine:
         self._out += self.fleet.polls(self._serving(), self.now)
         lease = self.lease
         if lease is None:
-            self._read_lease()
+            self._out += self._lease.read(self.now)
         elif self.phase == Phase.IDLE:
             self._idle(world, lease)
         elif self.phase == Phase.PREPARING:
@@ -220,12 +213,12 @@ class Machine:
             self._updating(run)
 
     def _idle(self, world: m.World, lease: WeightSyncState) -> None:
-        if self._lease_busy:
+        if self._lease.busy:
             return
         if lease.taken_by is not None:
             self._clear(lease)
             return
-        if self._written_on is not None:
+        if self._lease.may_change_yet:
             self._write_lease(contents.fenced(lease))
             return
         self._introduced = self._introduced or self.fleet.introduced(self.now)
@@ -255,6 +248,10 @@ class Machine:
             return False
         if not lost and self._differing(target):
             self._doubted = None
+            kept = contents.kept(lease, target)
+            if kept != lease:
+                self._write_lease(kept)
+                return True
             self.phase, self._preparing_for, self._first_prepared_at = Phase.PREPARING, target, None
             self._preparing(world, lease)
             return True
@@ -266,7 +263,7 @@ class Machine:
     def _preparing(self, world: m.World, lease: WeightSyncState) -> None:
         target = self._choose(world, lease)
         differing = self._differing(target)
-        if target != self._preparing_for or self._lease_busy or lease.taken_by is not None or not differing:
+        if target != self._preparing_for or self._lease.busy or lease.taken_by is not None or not differing:
             self._back_to_idle()
             return
         missing = [uid for uid in differing if not self.fleet.prepared(uid, target)]
@@ -327,11 +324,15 @@ class Machine:
     def _start_updating(self, run: m.HoldRun) -> None:
         self.phase, run.updating_since = Phase.UPDATING, self.now
         run.participants = frozenset(uid for uid in run.participants if uid in self.fleet.pods)
+        gateways = self.world.gateways if self.world is not None else ()
+        run.missing = tuple(pod.name for pod in gateways if pod.uid in run.gateways - run.acked)
         deadline = self._engine_deadline(run) - self.now
         if not run.participants or deadline <= 0:
             self._release(run)
             return
-        self._out += [self.fleet.sync(uid, run.epoch, run.version, deadline) for uid in sorted(run.participants)]
+        again = self.last_lease is not None and failures.attempts(self.last_lease, run.version) > 0
+        for uid in sorted(run.participants):
+            self._out.append(self.fleet.sync(uid, run.epoch, run.version, deadline, again=again))
 
     def _release(self, run: m.HoldRun) -> None:
         lease = self.lease or WeightSyncState(epoch=run.epoch)
@@ -367,7 +368,7 @@ class Machine:
     def _mend(self, lease: WeightSyncState | None) -> bool:
         """Write a Lease again that lost what it said; True when that is under way."""
         highest = max(self._heard_epoch, self.fleet.highest_epoch(self.now))
-        mended = contents.mended(lease, self._best, highest)
+        mended = contents.mended(lease, self._lease.best, highest)
         if mended is not None:
             self._write_lease(mended)
         return mended is not None
@@ -424,31 +425,34 @@ class Machine:
         seconds = world.pause_timeout_sec - m.RELEASE_MARGIN_SEC
         for uid in self.fleet.ready(self.now):
             wanted = self.wanted_of(uid) or lease.serving_version
-            self._out += self.fleet.solo(uid, lease.epoch, wanted, seconds, self.now)
+            # Who becomes canary serves until it changes; who comes back from it is out of the rotation already.
+            in_turn = wanted != lease.serving_version
+            self._out += self.fleet.solo(uid, lease.epoch, wanted, seconds, self.now, one_by_one=in_turn)
 
     def _refresh_releasable(self, lease: WeightSyncState) -> None:
-        if self._lease_busy or self.now < self._release_after:
+        if self._lease.busy or self.now < self._release_after:
             return
         self._release_after = self.now + m.POLL_SOON_SEC
         wanted = self._releasable(lease, set())
-        if set(wanted) - set(lease.releasable):
+        if set(wanted) != set(lease.releasable):
             self._write_lease(lease.model_copy(update={"releasable": wanted}))
 
     # ------------------------------------------------------------ asking
 
-    def _tell_serving(self, lease: WeightSyncState, epoch: int) -> None:
+    def _tell_serving(self, lease: WeightSyncState, epoch: int, *, engines_changed: bool = False) -> None:
         """Say to gateways that nothing is held, and what serves."""
-        said = Paused(epoch=epoch, lease_sec=0.0, serving_version=lease.serving_version, canary=lease.canary)
+        serving, canary = lease.serving_version, lease.canary
+        said = Paused(epoch=epoch, lease_sec=0, serving_version=serving, canary=canary, engines_changed=engines_changed)
         self._out.append(m.TellGateways(said))
 
-    def _read_lease(self) -> None:
-        if not self._lease_busy and self.now >= self._read_after:
-            self._lease_busy = True
-            self._out.append(m.ReadLease())
+    def _tell_changed(self) -> None:
+        """Say to gateways that an engine was told to change alone: they know its version only from before."""
+        lease = self.last_lease
+        if lease is not None and lease.hold is None:
+            self._tell_serving(lease, lease.epoch, engines_changed=True)
 
     def _write_lease(self, state: WeightSyncState) -> None:
-        self._lease_busy, self._written_on = True, self._resource_version
-        self._out.append(m.WriteLease(state, self._resource_version))
+        self._out.append(self._lease.write(state))
 
     def _write_target(self, version: str) -> bool:
         """True when target.json says `version` already; else it is being written."""

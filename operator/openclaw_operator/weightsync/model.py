@@ -244,6 +244,8 @@ class SyncEngine:
     epoch: int
     version: str
     deadline_sec: float
+    again: bool = False
+    """An earlier try at this version failed: it is read from the volume, for a sender may be why."""
 
 
 @dataclass(frozen=True)
@@ -401,6 +403,8 @@ class HoldRun:
     participants: frozenset[str] = frozenset()
     gateways: frozenset[str] = frozenset()
     acked: set[str] = field(default_factory=set)
+    missing: tuple[str, ...] = ()
+    """Names of the gateways without a word when engines began to change."""
     updating_since: float = 0.0
     updated_at: float = 0.0
     results: dict[str, SyncEnded] = field(default_factory=dict)

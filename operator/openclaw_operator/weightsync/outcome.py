@@ -24,6 +24,7 @@ def record(run: HoldRun, now: float, *, ours: bool) -> LastSync:
             "pause_ms": round(run.seconds(now) * 1000, 1),
             "engine_ms": round(slowest * 1000, 1) if slowest is not None else None,
             "result": result,
+            "missing_acks": len(run.missing),
         }
     )
 
@@ -33,6 +34,8 @@ def announcement(run: HoldRun, result: str, now: float) -> Announce:
     pause = "no pause of submissions"
     if run.held:
         pause = f"submissions paused {run.seconds(now) * 1000:.0f} ms (epoch {run.epoch}{_parts(run, now)})"
+    if run.missing:
+        pause += f"; without a word from {', '.join(run.missing)}"
     if run.successes():
         engines = f"{len(run.successes())}/{len(run.participants)} engines"
         return Announce("Normal", Reason.WEIGHT_SYNCED, f"weights {run.version} served by {engines}; {pause}")

@@ -47,13 +47,14 @@ def releasable(published: Published, kept: Iterable[str | None]) -> tuple[int, .
     if published.version is None:
         return ()
     newest = published.version.number
-    protected = {number for number in map(_number, kept) if number is not None}
+    protected = {number for number in map(number_of, kept) if number is not None}
     oldest = max(1, newest - RELEASABLE_SPAN)
     return tuple(number for number in range(oldest, newest - 1) if number not in protected)
 
 
 @lru_cache(maxsize=1024)
-def _number(version: str | None) -> int | None:
+def number_of(version: str | None) -> int | None:
+    """The number a version is published under; None where it is no version."""
     if not version:
         return None
     try:

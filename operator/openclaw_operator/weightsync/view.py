@@ -1,5 +1,7 @@
 """What the status says of a weight sync: its state, every engine, and the one most telling trouble. Pure."""
 
+import math
+
 from openclaw_core.leases import WeightSyncState
 from openclaw_core.status import RolloutState
 from openclaw_core.versions import BASE
@@ -54,9 +56,8 @@ def _trouble(machine: Machine) -> m.Trouble | None:
     if world is None or lease is None:
         return None
     wanted = targets.wanted(world.published, world.pinned)
-    if wanted is not None and wanted in lease.bad_versions:
-        text = f"version {wanted} failed in {m.HOLDS_UNTIL_BAD} holds and is not served"
-        return m.Trouble(Reason.VERSION_BAD, f"{text}: {machine.last_error}" if machine.last_error else text)
+    if wanted is not None and wanted in lease.bad_versions and (given_up := _given_up(machine, world, wanted)):
+        return given_up
     if machine.last_error and lease.attempt:
         return m.Trouble(Reason.SYNC_FAILED, f"the last sync reached no engine: {machine.last_error}")
     for uid, preparation in fleet.preparations.items():
@@ -68,7 +69,33 @@ def _trouble(machine: Machine) -> m.Trouble | None:
         if solo.error is not None:
             text = f"engine {fleet.name(uid)} does not reach {machine.wanted_of(uid)}: {solo.error}"
             return m.Trouble(Reason.ENGINES_DIFFER, text)
-    return _share_trouble(machine, world, lease)
+    return _waiting_trouble(machine, world, lease) or _share_trouble(machine, world, lease)
+
+
+def _given_up(machine: Machine, world: m.World, bad: str) -> m.Trouble | None:
+    """A version that is not tried again. That a rollout took it back is no fault, unless engines could not load it."""
+    if not _decides(world):
+        text = f"version {bad} failed in {m.HOLDS_UNTIL_BAD} holds and is not served"
+        return m.Trouble(Reason.VERSION_BAD, f"{text}: {machine.last_error}" if machine.last_error else text)
+    version, why = machine.canaries.failed
+    text = f"version {bad} was canary and is not served: {why}"
+    return m.Trouble(Reason.VERSION_BAD, text) if version == bad else None
+
+
+def _decides(world: m.World) -> bool:
+    """A rollout decides which version is served."""
+    return world.rollout is not None and world.pinned is None
+
+
+def _waiting_trouble(machine: Machine, world: m.World, lease: WeightSyncState) -> m.Trouble | None:
+    """A version that waits to become canary for longer than a canary may take: sampled turns grow stale."""
+    limit = world.rollout.max_duration_sec if world.rollout is not None else math.inf
+    why = canaries.waits_for(world, machine.fleet.ready(machine.now))
+    waiting = targets.candidate(lease, world)
+    if why is None or waiting is None or machine.canaries.waited_sec(machine.now) < limit:
+        return None
+    text = f"version {waiting} has waited for more than {limit} s (maxDurationSec) to become canary: {why}"
+    return m.Trouble(Reason.CANARY_WAITS, f"{text}; mend the others, lower canaryReplicas, or take rollout out")
 
 
 def _share_trouble(machine: Machine, world: m.World, lease: WeightSyncState) -> m.Trouble | None:
@@ -92,7 +119,8 @@ def _request(machine: Machine) -> m.RequestView | None:
         return m.RequestView(asked, "Waiting")
     wanted = targets.wanted(world.published, world.pinned) or str(BASE)
     if wanted in lease.bad_versions:
-        return m.RequestView(asked, "Failed", f"version {wanted} failed in {m.HOLDS_UNTIL_BAD} holds")
+        why = "was rolled back" if _decides(world) else f"failed in {m.HOLDS_UNTIL_BAD} holds"
+        return m.RequestView(asked, "Failed", f"version {wanted} {why}")
     behind = [pod.name for pod in world.engines if machine.fleet.version(pod.uid) != wanted]
     if wanted != lease.serving_version or behind:
         return m.RequestView(

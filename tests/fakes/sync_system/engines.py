@@ -54,10 +54,15 @@ class Engine:
         loadable: Callable[[str], bool],
         bad: set[str],
         landed: set[tuple[int, str]],
+        slowness: float = 0.0,
     ) -> None:
         self.uid, self.ip = uid, uid
         self._time, self._target, self._loadable, self._bad = time, target, loadable, bad
         self._landed = landed
+        self._slowness = slowness
+        """How many times as long as usual SGLang starts, with what was the target at the begin; 0: at once, and with
+        what is the target in the end."""
+        self._starting: str | None = None
         self.behaviour = Behaviour()
         self.sglang: Sglang | None = None
         self.up = False
@@ -79,14 +84,19 @@ class Engine:
 
     def start(self) -> None:
         container = self.container
-        self._time.at(self._time.between(1.0, 8.0), lambda: self._started(container))
+        self._starting = self._chosen() if self._slowness else None
+        self._time.at(self._time.between(1.0, 8.0) * (self._slowness or 1.0), lambda: self._started(container))
+
+    def _chosen(self) -> str:
+        wanted = self._target() or str(BASE)
+        return wanted if self._loadable(wanted) and wanted not in self._bad else str(BASE)
 
     def _started(self, container: int) -> None:
         if container != self.container:
             return
-        wanted = self._target() or str(BASE)
-        version = wanted if self._loadable(wanted) and wanted not in self._bad else str(BASE)
-        self.sglang = Sglang(version)
+        version = self._starting or self._chosen()
+        assert self._loadable(version)
+        self.sglang, self._starting = Sglang(version), None
         self.known, self.up, self.since = version, True, self._time.now
 
     def restart(self) -> None:
@@ -99,6 +109,11 @@ class Engine:
         self._queued = self._running = None
         self.start()
 
+    def vanish(self) -> None:
+        """The pod is deleted: what starts now never ends."""
+        self.restart()
+        self.container += 1
+
     def silent(self) -> bool:
         return self._time.now < self.behaviour.silent_until
 
@@ -107,6 +122,7 @@ class Engine:
     def state(self) -> AgentState:
         return AgentState.model_construct(
             version=self.known,
+            starting=self._starting,
             target=None,
             ready=self.up,
             paused=self.exchange is not None and self.exchange.paused,

@@ -132,7 +132,7 @@ def replace_engine(system: System, index: int, seconds: float) -> None:
 def remove_engine(system: System, index: int, seconds: float) -> None:
     victim = _engine(system, index)
     if victim is not None:
-        victim.restart()
+        victim.vanish()
         del system.engines[victim.uid]
 
 

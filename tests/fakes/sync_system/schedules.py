@@ -16,6 +16,8 @@ SECONDS = (0.1, 1.0, 3.0, 10.0, 20.0)
 WAITS = (0.01, 0.1, 0.5, 2.0, 5.0)
 TAMPERED_SHARE = 0.2
 """Of schedules in which somebody edits the Lease as well."""
+SLOW = 40.0
+"""Engines start in 40 s to five minutes, in which other versions come and go."""
 TRIED = Rollout(canary_replicas=1, min_turns=50, max_duration_sec=60, max_score_drop=0.2)
 """How versions are tried where they are tried at all."""
 
@@ -42,9 +44,12 @@ class Schedule:
     gateways: int
     events: Sequence[Event]
 
-    def run(self, machine: type[Machine] = Machine, rollout: Rollout | None = None) -> System:
+    def run(self, machine: type[Machine] = Machine, rollout: Rollout | None = None, slowness: float = 0.0) -> System:
         """Raises AssertionError at the first thing that must not be. `machine`: what operators run."""
-        system = System(self.seed, engines=self.engines, gateways=self.gateways, machine=machine, rollout=rollout)
+        engines, gateways = self.engines, self.gateways
+        system = System(
+            self.seed, engines=engines, gateways=gateways, machine=machine, rollout=rollout, slowness=slowness
+        )
         system.time.run(10.0)
         for event in self.events:
             event.happen(system)
@@ -52,10 +57,12 @@ class Schedule:
         return system
 
 
-def run_by_chance(seed: int, machine: type[Machine] = Machine, rollout: Rollout | None = None) -> System:
+def run_by_chance(
+    seed: int, machine: type[Machine] = Machine, rollout: Rollout | None = None, slowness: float = 0.0
+) -> System:
     """Run the schedule of this seed; with a rollout on three engines, so that a canary always has peers."""
     schedule = by_chance(seed)
-    return (replace(schedule, engines=3) if rollout is not None else schedule).run(machine, rollout)
+    return (replace(schedule, engines=3) if rollout is not None else schedule).run(machine, rollout, slowness)
 
 
 def by_chance(seed: int) -> Schedule:

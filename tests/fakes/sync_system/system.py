@@ -4,7 +4,7 @@ Checked while it runs, by an AssertionError at the moment it is broken:
 - no gateway refuses past the deadline of the hold it saw (`gateways`);
 - an older epoch never changes an engine after a newer one (`engines`);
 - a hold is never renewed, its epoch never used twice, and an epoch names one served version only;
-- no engine is sent to a version that the trainer was allowed to delete.
+- no engine is sent to, or still starts with, a version that the trainer was allowed to delete.
 Checked by `settle` once faults stopped: everything converged, SGLang runs, holds took at most a tenth of any ten
 minutes.
 """
@@ -38,7 +38,8 @@ def version(number: int) -> str:
 class System:
     """Starts with `engines` engines, `gateways` gateways and one operator, all well. `machine`: what operators run.
 
-    With a `rollout` users dislike every fifth version, and say so once an engine serves it.
+    With a `rollout` users dislike every fifth version, and say so once an engine serves it. With a `slowness` engines
+    take so many times as long to start, while versions come and go.
     """
 
     def __init__(
@@ -49,8 +50,9 @@ class System:
         gateways: int,
         machine: type[Machine] = Machine,
         rollout: Rollout | None = None,
+        slowness: float = 0.0,
     ) -> None:
-        self.rollout = rollout
+        self.rollout, self._slowness = rollout, slowness
         self.disliked = {version(number) for number in range(3, 1000, 5)} if rollout is not None else set()
         self._judged: dict[int, dict[str, dict[str, int]]] = {}
         self._ever_pinned: set[str] = set()
@@ -93,7 +95,13 @@ class System:
             return self.server.mounted(min(lag, self.time.now - started))
 
         self.engines[uid] = Engine(
-            uid, self.time, target=target, loadable=self._loadable, bad=self.bad, landed=self.landed
+            uid,
+            self.time,
+            target=target,
+            loadable=self._loadable,
+            bad=self.bad,
+            landed=self.landed,
+            slowness=self._slowness,
         )
 
     def add_gateway(self, skew: float) -> None:

@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 
 from openclaw_core.versions import BASE, Target, WeightVersion
+from openclaw_core.wire import AgentState
 from openclaw_engine.agent import Agent, EngineLostError
 from openclaw_engine.app import make_app
 from openclaw_engine.epochs import EpochFile
@@ -32,6 +33,7 @@ class Rig:
     """An agent, the fake engine under it, and a client of the agent."""
 
     engine: FakeEngine
+    agent: Agent
     root: Path
     session: aiohttp.ClientSession
     url: str
@@ -102,7 +104,7 @@ async def running(
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         loops = asyncio.ensure_future(asyncio.gather(agent.run(), agent.watch()))
-        rig = Rig(fake, tmp_path, session, f"http://127.0.0.1:{runner.addresses[0][1]}", loops)
+        rig = Rig(fake, agent, tmp_path, session, f"http://127.0.0.1:{runner.addresses[0][1]}", loops)
         try:
             if start:
                 await until(lambda: _is(rig.ready(), 200))
@@ -391,6 +393,37 @@ async def test_target_that_moved_while_sglang_started_is_loaded_first(tmp_path: 
         rig.engine.knobs.not_ready = False
         await until(lambda: _is(rig.ready(), 200))
         assert (await rig.state())["version"] == str(version)
+
+
+async def test_engine_that_starts_names_what_it_loads_whatever_the_target_says_meanwhile(tmp_path: Path) -> None:
+    async with running(tmp_path, knobs=Knobs(not_ready=True), start=False) as rig:
+        rig.agent.starts_with("3-0a0a0a0a")
+        rig.point_at(rig.write(4, b"four"))
+        state = await rig.state()
+        assert (state["version"], state["starting"]) == (None, "3-0a0a0a0a")
+
+
+async def test_engine_that_loads_a_moved_target_names_that_until_it_serves_it(tmp_path: Path) -> None:
+    async with running(tmp_path, knobs=Knobs(not_ready=True, update_delay_sec=0.2), start=False) as rig:
+        rig.agent.starts_with("3-0a0a0a0a")
+        version = rig.write(4, b"four")
+        rig.point_at(version)
+        rig.engine.knobs.not_ready = False
+        await until(lambda: _is(_starting(rig), str(version)))
+        assert (await rig.state())["version"] is None
+        await until(lambda: _is(rig.ready(), 200))
+        state = await rig.state()
+        assert (state["version"], state["starting"]) == (str(version), None)
+
+
+async def _starting(rig: Rig) -> str | None:
+    version: str | None = (await rig.state())["starting"]
+    return version
+
+
+def test_state_of_an_agent_that_does_not_say_what_it_starts_with_is_understood() -> None:
+    words = {"version": None, "target": None, "ready": False, "paused": False, "highest_epoch": 0, "phase": "starting"}
+    assert AgentState.model_validate(words).starting is None
 
 
 async def test_target_that_is_not_complete_at_start_leaves_the_base_serving(tmp_path: Path) -> None:

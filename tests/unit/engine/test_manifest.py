@@ -1,5 +1,9 @@
 """Which versions on the volume the agent takes for complete."""
 
+import ctypes
+import mmap
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -50,6 +54,39 @@ def test_hashes_are_computed_once(tmp_path: Path) -> None:
     volume.check(version)
     (tmp_path / "v7" / "model.safetensors").write_bytes(b"weightz")
     assert volume.check(version) == tmp_path / "v7"
+
+
+def test_checked_version_that_left_the_page_cache_is_read_into_it_again(tmp_path: Path) -> None:
+    version = weight_versions.write(tmp_path, 7, {"model.safetensors": bytes(4 << 20)})
+    volume, file = Volume(tmp_path), tmp_path / "v7" / "model.safetensors"
+    volume.check(version)
+    _evict(file)
+    if _in_memory(file):
+        pytest.skip("this file system keeps its files in memory")
+    volume.check(version)
+    deadline = time.monotonic() + 5
+    while not _in_memory(file):
+        assert time.monotonic() < deadline, "the update in the pause would read from the disk"
+        time.sleep(0.01)
+
+
+def _evict(file: Path) -> None:
+    with file.open("rb+") as stream:
+        os.fsync(stream.fileno())
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _in_memory(file: Path) -> bool:
+    """Is all of it in the page cache? Asking brings nothing there."""
+    with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY) as content:
+        pages = (ctypes.c_ubyte * -(-len(content) // mmap.PAGESIZE))()
+        first = ctypes.c_char.from_buffer(content)
+        failed = ctypes.CDLL(None).mincore(
+            ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(len(content)), pages
+        )
+        del first
+        assert failed == 0
+        return all(page & 1 for page in pages)
 
 
 def test_garbage_instead_of_a_manifest_is_no_version(tmp_path: Path) -> None:

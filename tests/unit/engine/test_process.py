@@ -12,7 +12,11 @@ from openclaw_engine.process import SglangEndedError, SglangProcess
 STAND_IN = {
     "launch_server.py": """
         import os, subprocess, sys, time
+        from sglang.srt.entrypoints import http_server
         def run_server(arguments):
+            entry = http_server.launch_server(arguments)
+            with open(os.environ["ENTRY"], "w") as report:
+                report.write(f"{entry.__module__}.{entry.__name__}")
             child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
             with open(os.environ["REPORT"], "w") as report:
                 report.write(" ".join([str(child.pid), *arguments]))
@@ -27,7 +31,10 @@ STAND_IN = {
             with open(os.environ["GUARD"], "w") as report:
                 report.write(f"{app} {api_key} {admin_api_key}")
         """,
-    "srt/entrypoints/http_server.py": "app = 'the app'",
+    "srt/entrypoints/http_server.py": """
+        app = "the app"
+        def launch_server(server_args, *, run_scheduler_process_func): return run_scheduler_process_func
+        """,
 }
 
 
@@ -37,7 +44,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
         path = tmp_path / "sglang" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(code))
-    report = {"REPORT": str(tmp_path / "report"), "GUARD": str(tmp_path / "guard")}
+    report = {name: str(tmp_path / name.lower()) for name in ("REPORT", "GUARD", "ENTRY")}
     return {**os.environ, **report, "PYTHONPATH": str(tmp_path)}
 
 
@@ -56,12 +63,15 @@ def runs(pid: int) -> bool:
         return False
 
 
-async def test_key_guards_the_app_and_is_no_argument(environment: dict[str, str], tmp_path: Path) -> None:
+async def test_key_guards_the_app_and_is_no_argument_and_schedulers_start_by_our_entry(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     process = await SglangProcess.start(["--model-path", "/m"], environment, "k3y")
     try:
         child, *arguments = (await report(tmp_path / "report")).split()
         assert arguments == ["--model-path", "/m"]
         assert (tmp_path / "guard").read_text() == "the app None k3y"
+        assert (tmp_path / "entry").read_text() == "openclaw_engine.scheduler.run"
         assert runs(int(child))
     finally:
         await process.stop()

@@ -121,7 +121,7 @@ def started(sglang: SimpleNamespace, directory: Path, model: LlamaForCausalLM) -
 
 async def until_listening(directory: Path) -> Stager:
     async with asyncio.timeout(5):
-        while not os.listdir(directory):  # noqa: ASYNC110 - a thread makes it
+        while not any(name.endswith(".sock") for name in os.listdir(directory)):  # noqa: ASYNC110 - a thread makes it
             await asyncio.sleep(0.01)
     return Stager(directory)
 

@@ -1,5 +1,6 @@
 """Weights from the trainer's sender: all of them, or the volume's, and never a mixture that serves."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -52,9 +53,9 @@ async def _rig(tmp_path: Path, **knobs: Any) -> AsyncIterator[tuple[Rig, FakeSen
         yield rig, sender
 
 
-async def _sync(rig: Rig, sender_url: str | None, number: int, epoch: int = 1) -> Any:
+async def _sync(rig: Rig, sender_url: str | None, number: int, epoch: int = 1, deadline: float = 5.0) -> Any:
     version = rig.write(number, bytes([number]))
-    body = {"epoch": epoch, "version": str(version), "deadline_sec": 5.0}
+    body = {"epoch": epoch, "version": str(version), "deadline_sec": deadline}
     if sender_url is not None:
         body["transfer"] = {"url": sender_url, "engines": 3}
     status, answer = await rig.post("/sync", body)
@@ -117,6 +118,24 @@ async def test_failure_at_any_point_is_followed_by_the_volume_in_the_same_pause(
         assert rig.engine.groups == set()
         rig.engine.knobs.group_error = rig.engine.knobs.receive_fails_at = None
         assert (await _sync(rig, sender.url, 2, epoch=2))["transferred"], "no session or group is left open"
+
+
+async def test_sender_that_hangs_is_followed_by_the_volume_in_the_same_pause(tmp_path: Path) -> None:
+    async with _rig(tmp_path, receive_hangs_sec=0.0) as (rig, sender):
+        answer = await _sync(rig, sender.url, 1, deadline=1.0)
+        assert (answer["ok"], answer["transferred"]) == (True, False)
+        assert answer["pause_sec"] < 1.0
+        rig.engine.knobs.receive_hangs_sec = None
+        assert (await _sync(rig, sender.url, 2, epoch=2))["transferred"], "no session or group is left open"
+
+
+async def test_sglang_that_stays_deaf_is_told_to_continue_at_the_deadline_all_the_same(tmp_path: Path) -> None:
+    async with _rig(tmp_path, receive_hangs_sec=2.0) as (rig, sender):
+        sync = asyncio.create_task(_sync(rig, sender.url, 1, deadline=0.8))
+        await asyncio.sleep(1.2)
+        assert rig.control_calls()[-1] == "/continue_generation"
+        await sync
+        assert not rig.engine.paused
 
 
 async def test_mixture_of_two_versions_never_serves(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ STATUS = TrainingStatus.model_validate(
                 "version": "4-00000004",
                 "startedAt": "2026-01-01T00:00:00Z",
                 "pauseMs": 250,
+                "missingAcks": 1,
                 "result": "Succeeded",
             }
         },
@@ -39,6 +40,7 @@ async def test_metrics_show_conditions_and_the_last_pause_of_each_training() -> 
     text = await scrape(metrics)
     assert 'openclawrl_training_condition{condition="Ready",namespace="lab",training="demo"} 1.0' in text
     assert 'openclawrl_weight_sync_pause_seconds{namespace="lab",training="demo"} 0.25' in text
+    assert 'openclawrl_weight_sync_missing_acks{namespace="lab",training="demo"} 1.0' in text
     assert 'openclawrl_weight_sync_epoch{namespace="lab",training="demo"} 4.0' in text
 
 

@@ -87,6 +87,12 @@ def test_missing_ack_is_waited_for_half_a_second_and_no_longer() -> None:
     assert of(driver.tell(m.Tick()), m.SyncEngine) == []
     driver.now += 0.11
     assert len(of(driver.tell(m.Tick()), m.SyncEngine)) == 2
+    for uid in ("e0", "e1"):
+        actions = driver.synced(uid)
+    actions = driver.lease(only(actions, m.WriteLease).state)
+    assert driver.machine.last_sync is not None
+    assert driver.machine.last_sync.missing_acks == 1
+    assert "without a word from g0" in only(actions, m.Announce).message
 
 
 def test_release_is_one_write_that_clears_the_holder_and_sets_the_served_version() -> None:

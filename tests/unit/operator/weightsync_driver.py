@@ -4,11 +4,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from openclaw_core.config.policy_serving import Rollout
 from openclaw_core.leases import Published, WeightSyncState
 from openclaw_core.versions import WeightVersion
-from openclaw_core.wire import AgentState, Synced
+from openclaw_core.wire import AgentState, RolloutScores, Synced
 from openclaw_operator.weightsync import model as m
 from openclaw_operator.weightsync.machine import Machine
+from openclaw_operator.weightsync.view import view
 
 WALL = datetime(2026, 1, 1, tzinfo=UTC)
 A = TypeVar("A", bound=m.Action)
@@ -19,6 +21,8 @@ def version(number: int) -> WeightVersion:
 
 
 OLD, NEW, NEWER = str(version(4)), str(version(5)), str(version(6))
+LIMITS = Rollout(canary_replicas=1, min_turns=50, max_duration_sec=600, max_score_drop=0.2, max_drift=0.05)
+GOOD, BAD = {"1": 300}, {"-1": 300}
 
 
 class Driver:
@@ -103,3 +107,48 @@ def of(actions: list[m.Action], kind: type[A]) -> list[A]:
 def only(actions: list[m.Action], kind: type[A]) -> A:
     (found,) = of(actions, kind)
     return found
+
+
+class CanaryDriver(Driver):
+    """Three engines, one of which is for canaries."""
+
+    def __init__(self, machine: type[Machine] = Machine, **lease: object) -> None:
+        super().__init__(3, **lease)
+        self.machine = machine("me", self.now)
+        self.rollout: Rollout | None = LIMITS
+
+    def tell(self, told: m.Told) -> list[m.Action]:
+        return super().tell(replace(told, rollout=self.rollout) if isinstance(told, m.World) else told)
+
+    def begin(self) -> WeightSyncState:
+        """Publish NEW and let it become canary."""
+        self.settle()
+        write = only(self.publish(5), m.WriteLease)
+        self.lease(write.state)
+        return write.state
+
+    def load(self, uid: str, loaded: str = NEW, *, ok: bool = True) -> list[m.Action]:
+        """One engine prepares and loads alone what it was told to."""
+        self.now += m.PREPARE_RETRY_SEC
+        asked = [action for action in self.tell(m.Tick()) if isinstance(action, m.PrepareEngine | m.SyncEngine)]
+        if asked:
+            assert asked == [m.PrepareEngine(uid, loaded)]
+        sync = only(self.tell(m.PrepareEnded(uid, loaded, None)), m.SyncEngine)
+        assert (sync.uid, sync.version, sync.epoch) == (uid, loaded, self.state.epoch)
+        answer = Synced(epoch=sync.epoch, version=loaded if ok else OLD, ok=ok, error=None if ok else "boom")
+        return self.tell(m.SyncEnded(uid, sync.epoch, loaded, answer))
+
+    def serve_canary(self) -> None:
+        self.begin()
+        self.load("e0")
+
+    def judged(self, canary: dict[str, int], stable: dict[str, int], **measured: object) -> list[m.Action]:
+        assert self.state.canary is not None
+        scores = RolloutScores(epoch=self.state.canary.epoch, scores={NEW: canary, OLD: stable})
+        return self.tell(replace(m.Measured(scores), **measured))
+
+
+def said(driver: Driver) -> str:
+    seen = view(driver.machine).rollout
+    assert seen is not None
+    return seen.state

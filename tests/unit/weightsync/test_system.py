@@ -59,6 +59,12 @@ def test_weightsync_converges_under_a_thousand_schedules(block: int) -> None:
         schedules.by_chance(seed).run()
 
 
+def test_version_is_kept_while_an_engine_starts_with_it_for_minutes() -> None:
+    """The system asserts it where the start ends."""
+    for seed in range(60):
+        schedules.run_by_chance(seed, slowness=schedules.SLOW)
+
+
 def test_weightsync_without_faults_serves_every_version_in_order() -> None:
     system = Schedule(1, 2, 2, [Event("publish", 0, 0.0, 20.0)] * 5).run()
     served = [content.serving_version for _, content in system.server.history if content and content.serving_version]
