@@ -193,6 +193,21 @@ async def test_stream_gives_the_same_ids_in_an_extension_before_the_usage(engine
     assert "sglext" not in chunks[-1]
 
 
+async def test_stream_of_two_choices_ends_both_at_its_end_and_counts_them_together(engine: Engine) -> None:
+    options = {"include_usage": True}
+    alone = (await engine.stream(max_tokens=9, ignore_eos=True, stream_options=options))[-2]["usage"]
+    *events, counted, done = await engine.stream(n=2, max_tokens=9, ignore_eos=True, stream_options=options)
+    choices = [choice for event in events for choice in event["choices"]]
+    assert {choice["index"] for choice in choices[:-2]} == {0, 1}
+    assert {choice["finish_reason"] for choice in choices[:-2]} == {None}
+    assert sorted((choice["index"], choice["finish_reason"]) for choice in choices[-2:]) == [
+        (0, "length"),
+        (1, "length"),
+    ]
+    assert (counted["choices"], done) == ([], "[DONE]")
+    assert (counted["usage"]["prompt_tokens"], counted["usage"]["completion_tokens"]) == (alone["prompt_tokens"], 18)
+
+
 async def test_stream_opens_with_the_role_and_closes_with_a_reason(engine: Engine) -> None:
     events = await engine.stream(max_tokens=5, ignore_eos=True)
     chunks = [event for event in events if event != "[DONE]"]

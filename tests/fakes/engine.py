@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
+from openclaw_engine.transfer_group import parsed
 from tests.fakes import engine_replies as replies
 
 Json = dict[str, Any]
@@ -42,7 +43,9 @@ class Knobs:
     cut_after: int | None = None
     """Break the connection of a stream after this many tokens."""
     error_after: int | None = None
-    """Send an error frame and [DONE] after this many tokens."""
+    """Send an error frame and [DONE] after this many tokens; 0: first of all, as a full queue answers a stream."""
+    error_code: int = 500
+    """In that frame."""
     no_ids: bool = False
     """Leave the sglext chunk (and ids of non-streams) out."""
     wrong_ids: bool = False
@@ -51,6 +54,8 @@ class Knobs:
     """Write streams one byte at a time."""
     not_ready: bool = False
     """/ready says 503."""
+    ready_hangs: bool = False
+    """/ready is not answered."""
     pause_delay_sec: float = 0.0
     update_delay_sec: float = 0.0
     continue_delay_sec: float = 0.0
@@ -69,6 +74,9 @@ class Knobs:
     """How many times /continue_generation answers 500 before it works."""
     receive_fails_at: int | None = None
     """/update_weights_from_distributed of this bucket (0, 1, …) answers 400; the ones before it are in memory."""
+    receive_hangs_sec: float | None = None
+    """/update_weights_from_distributed waits so long for a sender that says nothing, then answers 400; SGLang hears
+    nothing else meanwhile. 0: as long as the group's name allows, or half an hour."""
     group_error: str | None = None
     """/init_weights_update_group answers 400 with this message."""
     adapter_error: str | None = None
@@ -109,6 +117,9 @@ class FakeEngine:
         self._host, self._port = host, port
         self._moved = asyncio.Condition()
         """Notified when a pause begins or ends and when a request is aborted."""
+        self._hears = asyncio.Event()
+        """Not set while a receive hangs."""
+        self._hears.set()
         self._scheduler = asyncio.Lock()
         """Updates and checksums happen one after another, as in SGLang's scheduler."""
         self._adapter_lock = asyncio.Lock()
@@ -182,11 +193,12 @@ class FakeEngine:
         if (name := body.get("lora_path")) and not self._has_adapter(name):
             message = f"Got LoRA adapter that has never been loaded: {name}"
             return web.json_response(replies.error_body(message), status=400)
-        run = self._begin(body)
+        runs = [self._begin(body, index) for index in range(body.get("n") or 1)]
         try:
-            return await (self._stream(request, run) if stream else self._whole(run))
+            return await (self._stream(request, *runs) if stream else self._whole(*runs))
         finally:
-            self.running.pop(run.rid, None)
+            for run in runs:
+                self.running.pop(run.rid, None)
             await self._notify()
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
@@ -202,25 +214,33 @@ class FakeEngine:
             "model": body["model"],
             "choices": [choice],
         }
+        usage = {"usage": {"prompt_tokens": len(body["prompt"]), "completion_tokens": len(text)}}
         if not body.get("stream"):
-            return web.json_response(reply)
+            return web.json_response(reply | usage)
+        events = [reply]
+        if (body.get("stream_options") or {}).get("include_usage"):
+            events.append(reply | {"choices": []} | usage)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
-        await response.write(b"data: " + json.dumps(reply).encode() + b"\n\ndata: [DONE]\n\n")
+        for event in events:
+            await response.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+        await response.write(b"data: [DONE]\n\n")
         return response
 
     async def _tokenize(self, request: web.Request) -> web.Response:
         ids = replies.prompt_ids((await request.json())["messages"])
         return web.json_response({"tokens": ids, "count": len(ids), "max_model_len": 4096})
 
-    def _begin(self, body: Json) -> replies.Generation:
-        text = self.reply(body) if callable(self.reply) else self.reply
+    def _begin(self, body: Json, index: int) -> replies.Generation:
+        """One choice; each further one is a word longer."""
+        text = (self.reply(body) if callable(self.reply) else self.reply) + " more" * index
         said = replies.pieces(text)
         tokens = [*(ord(piece.character) for piece in said), replies.EOS]
         limit = body.get("max_completion_tokens") or body.get("max_tokens") or len(tokens)
-        rid = body.get("rid") or uuid.uuid4().hex
-        run = replies.Generation(rid, body, replies.prompt_ids(body["messages"]), tokens, limit, said=said)
-        self.running[run.rid] = run
+        rid = (body.get("rid") or uuid.uuid4().hex) + (f"_{index}" if index else "")
+        prompt = replies.prompt_ids(body["messages"])
+        run = replies.Generation(rid, body, prompt, tokens, limit, said=said, index=index)
+        self.running[rid] = run
         return run
 
     async def _advance(self, run: replies.Generation) -> bool:
@@ -237,10 +257,11 @@ class FakeEngine:
         async with self._moved:
             await self._moved.wait_for(lambda: run.aborted or not self.paused)
 
-    async def _whole(self, run: replies.Generation) -> web.Response:
-        while await self._advance(run):
-            pass
-        body = replies.completion(run, self.version)
+    async def _whole(self, *runs: replies.Generation) -> web.Response:
+        for run in runs:
+            while await self._advance(run):
+                pass
+        body = replies.completion(runs[0], self.version, *runs[1:])
         if self.knobs.no_ids:
             for key in ("prompt_token_ids", "response_token_ids", "meta_info"):
                 body["choices"][0].pop(key, None)
@@ -249,24 +270,36 @@ class FakeEngine:
             body["choices"][0]["response_token_ids"].pop()
         return web.json_response(body)
 
-    async def _stream(self, request: web.Request, run: replies.Generation) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, *runs: replies.Generation) -> web.StreamResponse:
+        run, *others = runs
         await self._may_run(run)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
-        await self._write(response, replies.first_chunk(run))
-        while await self._advance(run):
-            await self._write(response, replies.token_chunk(run, len(run.output) - 1))
-            if self.knobs.cut_after == len(run.output) and request.transport:
-                request.transport.abort()
-                return response
-            if self.knobs.error_after == len(run.output):
-                await self._write(response, replies.error_event("the fake engine failed", 500) + b"data: [DONE]\n\n")
+        if await self._breaks(request, response, run):
+            return response
+        for each in runs:
+            await self._write(response, replies.first_chunk(each))
+        while advanced := [each for each in runs if await self._advance(each)]:
+            for each in advanced:
+                await self._write(response, replies.token_chunk(each, len(each.output) - 1))
+            if await self._breaks(request, response, run):
                 return response
         if self.knobs.wrong_ids:
             run.output.pop()
-        for chunk in replies.closing_chunks(run, with_ids=not self.knobs.no_ids):
+        for chunk in replies.closing_chunks(run, *others, with_ids=not self.knobs.no_ids):
             await self._write(response, chunk)
         return response
+
+    async def _breaks(self, request: web.Request, response: web.StreamResponse, run: replies.Generation) -> bool:
+        """Cut the stream off or end it with an error, if this is where a knob says so."""
+        if self.knobs.cut_after == len(run.output) and request.transport:
+            request.transport.abort()
+            return True
+        if self.knobs.error_after == len(run.output):
+            frame = replies.error_event("the fake engine failed", self.knobs.error_code)
+            await self._write(response, frame + b"data: [DONE]\n\n")
+            return True
+        return False
 
     async def _write(self, response: web.StreamResponse, data: bytes) -> None:
         pieces = [data[at : at + 1] for at in range(len(data))] if self.knobs.byte_by_byte else [data]
@@ -294,6 +327,8 @@ class FakeEngine:
         return web.json_response({"version": "0.5.23", "weight_version": "0-00000000", "internal_states": [{}]})
 
     async def _ready(self, _: web.Request) -> web.Response:
+        if self.knobs.ready_hangs:
+            await asyncio.sleep(3600)
         return web.Response(status=503 if self.paused or self.knobs.not_ready else 200)
 
     async def _loads(self, _: web.Request) -> web.Response:
@@ -309,7 +344,11 @@ class FakeEngine:
                 return web.json_response({"error": "Unauthorized"}, status=401)
             body = await request.json() if request.can_read_body else {}
             self.calls.append((request.path, body))
-            response: web.Response = await asyncio.shield(handler(body))  # a caller that hangs up changes nothing
+            return await asyncio.shield(heard(body))  # a caller that hangs up changes nothing
+
+        async def heard(body: Json) -> web.Response:
+            await self._hears.wait()
+            response: web.Response = await handler(body)
             return response
 
         return guarded
@@ -398,11 +437,19 @@ class FakeEngine:
             return _update_reply(False, "must run between begin_weight_update() and end_weight_update()")
         if self.knobs.receive_fails_at == len(self._received) or body["group_name"] not in self.groups:
             return _update_reply(False, "Failed to receive weights: connection closed by peer")
+        if self.knobs.receive_hangs_sec is not None:
+            return await self._receive_nothing(body["group_name"], self.knobs.receive_hangs_sec)
         self._received.append(body["names"])
         self.checksum = hashlib.sha256(f"{self.checksum}{body['names']}".encode()).hexdigest()
         if body.get("weight_version") is not None:
             self.version = body["weight_version"]
         return _update_reply(True, "Succeeded to update parameter online.")
+
+    async def _receive_nothing(self, group: str, seconds: float) -> web.Response:
+        self._hears.clear()
+        await asyncio.sleep(seconds or parsed(group)[1] or 1800.0)
+        self._hears.set()
+        return _update_reply(False, "Failed to receive weights: Timed out waiting for recv operation to complete")
 
     async def _end_update(self, _: Json) -> web.Response:
         there, self._received = self._received is not None, None

@@ -75,6 +75,8 @@ class Generation:
     aborted: bool = False
     retractions: int = 0
     said: list[Piece] = field(default_factory=list)
+    index: int = 0
+    """Of the choice, where a request asks for several."""
     now: Callable[[], float] = time.time
     """SGLang stamps each event with its own second."""
 
@@ -146,8 +148,9 @@ class Generation:
             info |= {"output_token_logprobs": triples, "output_token_logprobs_length": len(triples)}
         return info
 
-    def usage(self) -> Json:
-        prompt, completion = len(self.prompt), len(self.output)
+    def usage(self, *others: "Generation") -> Json:
+        """Of one choice, or of several of the same prompt."""
+        prompt, completion = len(self.prompt), sum(len(run.output) for run in (self, *others))
         return {
             "prompt_tokens": prompt,
             "total_tokens": prompt + completion,
@@ -172,12 +175,20 @@ def _logprob_entry(token: int, position: int) -> Json:
     }
 
 
-def completion(run: Generation, version: str) -> Json:
-    """Body of a non-streaming chat reply."""
+def completion(run: Generation, version: str, *others: Generation) -> Json:
+    """Body of a non-streaming chat reply; `others` are its further choices."""
+    reply = _envelope(run, "chat.completion", [_whole_choice(each, version) for each in (run, *others)]) | {
+        "usage": run.usage(*others),
+        "metadata": {"weight_version": version, "weight_versions": run.spans()},
+    }
+    return reply | ({"sglext": extension} if (extension := sglext(run, *others)) else {})
+
+
+def _whole_choice(run: Generation, version: str) -> Json:
     body, reason = run.body, run.finish_reason or {}
     thoughts = "".join(piece.character for piece in run.spoken("reasoning")) or None
     choice: Json = {
-        "index": 0,
+        "index": run.index,
         "message": {
             "role": "assistant",
             "content": run.text,
@@ -194,20 +205,16 @@ def completion(run: Generation, version: str) -> Json:
         choice["response_token_ids"] = list(run.output)
     if body.get("return_meta_info"):
         choice["meta_info"] = run.meta_info(version)
-    reply = _envelope(run, "chat.completion", [choice]) | {
-        "usage": run.usage(),
-        "metadata": {"weight_version": version, "weight_versions": run.spans()},
-    }
-    return reply | ({"sglext": extension} if (extension := sglext(run)) else {})
+    return choice
 
 
-def sglext(run: Generation) -> Json:
+def sglext(run: Generation, *others: Generation) -> Json:
     """Ids of the request, present only where the body asked for them."""
     extension: Json = {}
     if run.body.get("return_input_ids_in_sglext"):
         extension["input_ids"] = run.prompt
     if run.body.get("return_output_ids_in_sglext"):
-        extension["output_ids"] = [list(run.output)]
+        extension["output_ids"] = [list(each.output) for each in (run, *others)]
     return extension
 
 
@@ -239,15 +246,15 @@ def _delta(piece: Piece) -> Json:
     return {"tool_calls": [call]}
 
 
-def closing_chunks(run: Generation, *, with_ids: bool) -> Iterator[bytes]:
-    """Finish, then sglext, then usage, then [DONE], as the body asked."""
-    reason = run.finish_reason or {}
-    matched = reason.get("matched")
-    yield _chunk(run, {"reasoning_content": None}, finish_reason=run.reason_word, matched_stop=matched)
-    if with_ids and (extension := sglext(run)):
+def closing_chunks(run: Generation, *others: Generation, with_ids: bool) -> Iterator[bytes]:
+    """Finish of each choice, then sglext, then usage, then [DONE], as the body asked."""
+    for each in (run, *others):
+        matched = (each.finish_reason or {}).get("matched")
+        yield _chunk(each, {"reasoning_content": None}, finish_reason=each.reason_word, matched_stop=matched)
+    if with_ids and (extension := sglext(run, *others)):
         yield _event(_envelope(run, "chat.completion.chunk", []) | {"usage": None, "sglext": extension})
     if (run.body.get("stream_options") or {}).get("include_usage"):
-        yield _event(_envelope(run, "chat.completion.chunk", []) | {"usage": run.usage()})
+        yield _event(_envelope(run, "chat.completion.chunk", []) | {"usage": run.usage(*others)})
     yield b"data: [DONE]\n\n"
 
 
@@ -268,7 +275,13 @@ def _envelope(run: Generation, kind: str, choices: list[Json]) -> Json:
 
 def _chunk(run: Generation, delta: Json, *, opening: bool = False, **choice: Any) -> bytes:
     """SGLang's opening chunk carries no usage, even where every other one does."""
-    fields = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None, "matched_stop": None} | choice
+    fields = {
+        "index": run.index,
+        "delta": delta,
+        "logprobs": None,
+        "finish_reason": None,
+        "matched_stop": None,
+    } | choice
     options = run.body.get("stream_options") or {}
     usage = {"usage": run.usage()} if options.get("continuous_usage_stats") and not opening else {}
     return _event(_envelope(run, "chat.completion.chunk", [fields]) | usage)

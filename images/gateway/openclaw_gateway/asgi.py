@@ -15,7 +15,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 MAX_BODY_BYTES = 64 << 20
 BODY_PART_SEC = 30.0
 """A client that sends nothing more of its body for this long is answered 408."""
-
+BODY_BYTES_PER_SEC = 8 << 10
+"""The whole body may take `BODY_PART_SEC`, and as long on top as its size takes at this rate."""
 
 CLIENT = "openclaw.client"
 """Key of a scope: what our own server tells beside ASGI."""
@@ -44,6 +45,9 @@ class Client(Protocol):
 
     def answer(self, headers: Mapping[str, str], data: bytes) -> None:
         """All of a 200 at once: head and body in one packet, where ASGI's two messages are two."""
+
+    def abort(self) -> None:
+        """Cut its connection off; what it has not read is lost."""
 
 
 class AnyClient:
@@ -78,6 +82,9 @@ class AnyClient:
     def answer(self, headers: Mapping[str, str], data: bytes) -> None:
         raise NotImplementedError("ASGI has no such thing")
 
+    def abort(self) -> None:
+        """A server that is not ours has bounds of its own."""
+
 
 def client_of(scope: "Scope", receive: "Receive") -> Client:
     """The body must have been read before it is watched."""
@@ -100,11 +107,12 @@ def request_id(headers: Mapping[str, str]) -> str:
 
 
 async def read_body(receive: Receive, client: Client | None = None) -> bytes:
-    """Raises ApiError 413 beyond the limit, 408 when no more comes, ClientGoneError when the client leaves."""
+    """Raises ApiError 413 beyond the limit, 408 when it comes too slowly, ClientGoneError when the client leaves."""
     parts: list[bytes] = []
-    size = 0
+    size, since = 0, asyncio.get_running_loop().time()
     while True:
-        message = await (receive() if client is not None and client.said_all else _next_part(receive))
+        due = since + BODY_PART_SEC + size / BODY_BYTES_PER_SEC
+        message = await (receive() if client is not None and client.said_all else _next_part(receive, due))
         if message["type"] == "http.disconnect":
             raise ClientGoneError
         part = message.get("body", b"")
@@ -116,12 +124,13 @@ async def read_body(receive: Receive, client: Client | None = None) -> bytes:
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-async def _next_part(receive: Receive) -> MutableMapping[str, Any]:
+async def _next_part(receive: Receive, due: float) -> MutableMapping[str, Any]:
     try:
-        async with asyncio.timeout(BODY_PART_SEC):
+        async with asyncio.timeout_at(min(due, asyncio.get_running_loop().time() + BODY_PART_SEC)):
             return await receive()
     except TimeoutError as error:
-        message = f"nothing more of the body came for {BODY_PART_SEC:.0f} s"
+        least = f"{BODY_BYTES_PER_SEC >> 10} KiB a second"
+        message = f"the body came too slowly: nothing for {BODY_PART_SEC:.0f} s, or less than {least}"
         raise errors.bad_request(None, message, status=408, code="body_timeout") from error
 
 

@@ -9,6 +9,7 @@ turn that the store can account for.
 
 import asyncio
 import logging
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from openclaw_gateway.gate import Gate
 from openclaw_gateway.keys import Caller, Keys
 from openclaw_gateway.metrics import Metrics
 from openclaw_gateway.probes import Probes
-from openclaw_gateway.relay import End, Relay
+from openclaw_gateway.relay import Relay
 from openclaw_gateway.replies import NO_REPLY, Reply
 from openclaw_gateway.store.schema import Drop, Untracked
 from openclaw_gateway.store.sessions import Arrival
@@ -30,6 +31,8 @@ from openclaw_gateway.store.writer import StoreUnavailableError
 from openclaw_gateway.upstream import Call, Upstream
 
 _log = logging.getLogger(__name__)
+_ENGINES_FAULT = frozenset({"upstream_error", "upstream_busy", "upstream_cut", "upstream_aborted", "upstream_timeout"})
+"""Codes of a turn that the engine failed."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,20 @@ class _Turn:
     reason: str | None
     session: str
     headers: dict[str, str]
+    call: Call | None = None
+    """The engine that works on it, or did when it ended."""
 
     @property
     def recorded(self) -> bool:
         return self.turn_id is not None
+
+    @property
+    def opted_out(self) -> bool:
+        """Its answer is read too, in memory: whatever quotes it later must be known."""
+        return self.reason == Untracked.OPT_OUT or (self.request.opt_out and not self.request.completion)
+
+    def asks(self, call: Call | None) -> None:
+        self.call = call
 
 
 class Chat:
@@ -96,9 +109,14 @@ class Chat:
         except asgi.ClientGoneError:
             return
         except errors.ApiError as error:
-            self._metrics.refused(error.code or str(error.status))
-            body = face.error(error, request_id)
-            await asgi.json_answer(send, error.status, body, face.headers(request_id) | error.headers())
+            await self._refuse(face, error, request_id, send)
+        except Exception as error:  # the outermost frame of a request
+            await self._refuse(face, _fault(error, request_id), request_id, send)
+
+    async def _refuse(self, face: Face, error: errors.ApiError, request_id: str, send: asgi.Send) -> None:
+        self._metrics.refused(error.code or str(error.status))
+        body = face.error(error, request_id)
+        await asgi.json_answer(send, error.status, body, face.headers(request_id) | error.headers())
 
     # ------------------------------------------------------------ before the engine
 
@@ -153,6 +171,8 @@ class Chat:
         except StoreUnavailableError as error:
             _log.error("the experience store failed: %s", error)
             if self._settings.serve_when_store_down:
+                if request.opt_out:
+                    await self._store.opt_out(arrival)
                 return Unrecorded(Untracked.STORE_DOWN, request.session)
             raise errors.store_down() from error
         return admission
@@ -174,10 +194,12 @@ class Chat:
             if exchange.ended() is None:
                 raise
             await self._end(turn, Drop.CLIENT_GONE)  # it was told of another failure just then
-        except Exception:  # the outermost frame of a request: a fault of ours ends its turn too
+        except Exception as error:  # the outermost frame of a turn: a fault of ours ends it too
+            fault = _fault(error, turn.request_id)
             await self._end(turn, Drop.UPSTREAM_ERROR)
             self._metrics.answered("internal_error")
-            raise  # the server answers 500, or cuts the stream
+            if not exchange.done:
+                await exchange.fail(fault, self._exchanges.now)
         finally:
             client.end()
             self._exchanges.discard(exchange)
@@ -188,10 +210,9 @@ class Chat:
             turn.request, model=self._settings.served_name, rid=identifiers.draw(), recorded=turn.recorded
         )
         try:
-            with self._metrics.in_flight(), await self._upstream.post(turn.session, face.engine_path, body) as call:
+            asked = self._upstream.post(turn.session, face.engine_path, body, turn.asks)
+            with self._metrics.in_flight(), await asked as call:
                 if call.status != 200:
-                    if call.status >= 500:
-                        call.broken()
                     raise errors.from_engine(call.status, await call.read())
                 if turn.request.stream:
                     await self._stream(turn, call, exchange)
@@ -207,6 +228,8 @@ class Chat:
 
     async def _failed(self, turn: _Turn, exchange: Exchange, error: errors.ApiError) -> None:
         code = error.code or str(error.status)
+        if code in _ENGINES_FAULT:
+            self._blame(turn)
         if isinstance(error, ClientLostError):
             await self._end(turn, Drop.CLIENT_GONE)
             self._metrics.answered(code)
@@ -217,6 +240,11 @@ class Chat:
         await self._end(turn, None if unsent else lost)
         (self._metrics.refused if unsent else self._metrics.answered)(code)
         await exchange.fail(error, self._exchanges.now)
+
+    def _blame(self, turn: _Turn) -> None:
+        """The engine failed the turn; unless a weight sync fell into it, which may abort turns on purpose."""
+        if turn.call is not None and turn.call.epoch == self._gate.pause.epoch:
+            turn.call.broken()
 
     async def _reply(self, turn: _Turn, call: Call, exchange: Exchange) -> None:
         payload = await call.read()
@@ -238,10 +266,13 @@ class Chat:
         await exchange.reply(said)
 
     async def _stream(self, turn: _Turn, call: Call, exchange: Exchange) -> None:
-        # An opted-out answer is read too, in memory: whatever quotes it later must be known.
-        reads = turn.recorded or turn.reason == Untracked.OPT_OUT
-        recorder = recording.StreamRecorder() if reads else None
-        relay = Relay(recorder, cut_logprobs=turn.recorded and not turn.request.wants_logprobs)
+        recorder = recording.StreamRecorder() if turn.recorded or turn.opted_out else None
+        relay = Relay(
+            recorder,
+            cut_logprobs=turn.recorded and not turn.request.wants_logprobs,
+            cut_usage=not turn.request.wants_usage,
+            choices=turn.request.choices,
+        )
         if recorder is not None:
             recorder.version(call.version)
 
@@ -266,9 +297,10 @@ class Chat:
         except engine_http.EngineHttpError as error:
             _log.warning("the stream of %s broke: %r", call.engine.address, error)
         relay.cut_off()
-        if relay.end is End.FAILED:
-            if call.epoch == self._gate.pause.epoch:  # a weight sync may abort turns on purpose
-                call.broken()
+        if relay.error is not None:
+            if not exchange.began:
+                raise relay.error  # a status, after which clients try again by themselves
+            self._blame(turn)
             await self._end(turn, Drop.UPSTREAM_ERROR)
             self._metrics.answered("upstream_error")
             await exchange.fail_stream(relay.error_frame, self._exchanges.now)
@@ -277,9 +309,7 @@ class Chat:
         answer = None
         if recorder is not None:
             answer = recorder.answer(await self._end_version(call), turn.request.sampling)
-            if answer.recording is not None:
-                ids = answer.recording
-                self._metrics.used(turn.caller.name, len(ids.prompt_ids), len(ids.output_ids))
+        self._metrics.used(turn.caller.name, relay.usage.prompt_tokens, relay.usage.completion_tokens)
         await self._finish(turn, answer)
         self._metrics.answered("ok")
         await exchange.end_stream(relay.held(), self._exchanges.now)
@@ -324,7 +354,20 @@ class Chat:
             await self._store.finish(turn.turn_id, Finished(turn.request.messages, None, None, None, drop))
 
     async def _count(self, turn: _Turn, answer: recording.Answer | None) -> None:
-        chain = None
-        if turn.reason == Untracked.OPT_OUT and answer is not None:
-            chain = conversation.extend(turn.request.outline.chain, answer.message)
-        await self._store.count_untracked(turn.reason or Untracked.SIDE, turn.caller.owner, chain)
+        chains = _quotable(turn.request, answer) if answer is not None and turn.opted_out else []
+        await self._store.count_untracked(turn.reason or Untracked.SIDE, turn.caller.owner, chains)
+
+
+def _quotable(request: ChatRequest, answer: recording.Answer) -> list[bytes]:
+    """Chains of what goes on from an opted-out answer. Where only older words are opted out of, of it all: the turn is
+    nobody's secret without them."""
+    if not request.opt_out:
+        return [conversation.extend(request.outline.chain, answer.message)]
+    return [conversation.exchange(request.messages, message) for message in (answer.message, *answer.others)]
+
+
+def _fault(error: Exception, request_id: str) -> errors.ApiError:
+    """Log where it happened, and not what was raised: that may quote the client."""
+    where = "".join(traceback.format_tb(error.__traceback__))
+    _log.error("request %s failed: %s at\n%s", request_id, type(error).__name__, where)
+    return errors.internal()

@@ -19,6 +19,9 @@ from openclaw_gateway.store.schema import Untracked
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _MAX_NAME = 256
+_MAX_TOP_K = (1 << 31) - 1
+_DEEPEST = 250
+"""Levels of a body. orjson writes 254, and what is passed on may have a few more than what came."""
 _CONSTRAINTS = ("regex", "ebnf", "structural_tag")
 _MODIFIERS = frozenset(
     {"presence_penalty", "frequency_penalty", "logit_bias", "response_format", "tool_choice", "tools", *_CONSTRAINTS}
@@ -57,6 +60,18 @@ class ChatRequest(msgspec.Struct, frozen=True, dict=True):
         return self.completion or self.body.get("logprobs") is True
 
     @property
+    def wants_usage(self) -> bool:
+        """Whether a stream's client asked for the event that counts its tokens."""
+        options = self.body.get("stream_options")
+        return isinstance(options, dict) and _is_true(None, options.get("include_usage"))
+
+    @property
+    def choices(self) -> int:
+        """Answers a chat completion asks for."""
+        n = self.body.get("n")
+        return n if isinstance(n, int) else 1
+
+    @property
     def untracked(self) -> str | None:
         """Why the turn cannot be recorded, if so."""
         if self.completion:
@@ -84,7 +99,8 @@ class ChatRequest(msgspec.Struct, frozen=True, dict=True):
             return True
         if body.get("tool_choice") not in (None, "none", "auto"):
             return True
-        return any(_strict(tool) for tool in body.get("tools") or () if isinstance(tool, dict))
+        tools = body.get("tools")
+        return isinstance(tools, list) and any(_strict(tool) for tool in tools if isinstance(tool, dict))
 
     def hints(self) -> dict[str, str]:
         """Fingerprints of what may tell two users apart; they narrow a session match and never make one."""
@@ -100,7 +116,7 @@ class ChatRequest(msgspec.Struct, frozen=True, dict=True):
 def retries_of(headers: Mapping[str, str]) -> int:
     """How often an official client sent this request before; 0 of any other."""
     told = headers.get("x-stainless-retry-count", "")
-    return int(told) if told.isascii() and told.isdigit() else 0
+    return int(told) if told.isascii() and told.isdigit() and len(told) < 10 else 0
 
 
 def parse(headers: Mapping[str, str], raw: bytes, *, default_main: bool) -> ChatRequest:
@@ -165,7 +181,17 @@ def json_object(raw: bytes) -> dict[str, Any]:
         raise bad_request(None, f"the body is not JSON: {error}", code="invalid_json") from error
     if not isinstance(body, dict):
         raise bad_request(None, "the body must be a JSON object", code="invalid_json")
+    if raw.count(b"{") + raw.count(b"[") > _DEEPEST and _is_deep(body):
+        raise bad_request(None, f"the body is nested too deeply; {_DEEPEST} levels are the most", code="invalid_json")
     return body
+
+
+def _is_deep(body: dict[str, Any]) -> bool:
+    try:
+        orjson.dumps([[[[body]]]])
+    except orjson.JSONEncodeError:
+        return True
+    return False
 
 
 def _name(header: str | None, key: Any) -> str | None:
@@ -197,9 +223,16 @@ def _sampling(body: Mapping[str, Any]) -> wire.Sampling:
     return _sampling_of(
         _number(body, "temperature", 1.0),
         _number(body, "top_p", 1.0),
-        int(_number(body, "top_k", -1)),
+        _top_k(body),
         _number(body, "min_p", 0.0),
     )
+
+
+def _top_k(body: Mapping[str, Any]) -> int:
+    value = _number(body, "top_k", -1)
+    if not -1 <= value <= _MAX_TOP_K:
+        raise bad_request("top_k", f"top_k is {value:g}; it must be from 1 to {_MAX_TOP_K}, or -1 for no limit")
+    return int(value)
 
 
 @lru_cache(maxsize=256)

@@ -3,10 +3,15 @@
 A *chain* is a running hash over normalised messages: turn k's chain covers its prompt and its answer, so a request
 whose messages start with both has that chain at one of its assistant messages. Normalised: role, text, names and
 arguments of tool calls; clients may send `null` for `""`, one text part for a string, or drop the reasoning.
+
+A *passage* is the same over a piece of it: whoever drops older messages, or writes the date into the system prompt,
+still quotes that.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 from hashlib import blake2b
 from typing import Any
 
@@ -16,6 +21,7 @@ import orjson
 Message = Mapping[str, Any]
 START = b""
 _DIGEST_BYTES = 16
+_SYSTEM = ("system", "developer")
 
 
 class Prefix(msgspec.Struct, frozen=True):
@@ -36,6 +42,22 @@ class Outline(msgspec.Struct, frozen=True):
     """Index after the last assistant message; 0 without one."""
     tail: bytes
     """Chain of the messages from `tail_start` on."""
+
+
+class Kind(Enum):
+    """Where a passage ends, and so where it begins."""
+
+    OPENING = "opening"
+    """At something said before any answer; from the first message."""
+    SAID = "said"
+    """At something said later; from the answer before."""
+    ANSWERED = "answered"
+    """At an answer; after the one before."""
+
+
+class Passage(msgspec.Struct, frozen=True):
+    kind: Kind
+    chain: bytes
 
 
 def extend(chain: bytes, message: Message) -> bytes:
@@ -62,6 +84,37 @@ def outline(messages: Sequence[Message]) -> Outline:
     return Outline(tuple(reversed(prefixes)), chain, tail_start, tail)
 
 
+def passages(messages: Sequence[Message]) -> Iterator[Passage]:
+    """One for each message, but the system's, which are in none.
+
+    A greeting, which the application puts before what anybody says, is part of the opening.
+    """
+    said = after = START
+    answered = spoken = False
+    for message in messages:
+        role, normalised = message.get("role"), _normalised(message)
+        if role in _SYSTEM:
+            continue
+        said, after = _extend(said, normalised), _extend(after, normalised)
+        if role != "assistant":
+            spoken = True
+            yield Passage(Kind.SAID, after) if answered else Passage(Kind.OPENING, said)
+        elif spoken:
+            answered = True
+            yield Passage(Kind.ANSWERED, said)
+            said, after = START, _extend(START, normalised)
+
+
+def exchange(messages: Sequence[Message], answer: Message) -> bytes:
+    """Chain of the passage that `answer` ends; it goes on where the client began it."""
+    said, words = list(messages), text(answer.get("content"))
+    while said and said[-1].get("role") == "assistant":
+        words = text(said.pop().get("content")) + words
+    whole = {**answer, "content": words}
+    last = deque(passages([*said, whole]), 1)
+    return last[0].chain if last else extend(START, whole)
+
+
 def next_state(messages: Sequence[Message], start: int) -> list[Message]:
     """Messages from `start` on, without a trailing assistant message (the client asks to continue it)."""
     rest = list(messages[start:])
@@ -73,7 +126,8 @@ def next_state(messages: Sequence[Message], start: int) -> list[Message]:
 def _normalised(message: Message) -> bytes:
     role = message.get("role")
     parts = ["system" if role == "developer" else str(role), text(message.get("content")).strip()]
-    for call in message.get("tool_calls") or ():
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
         function = call.get("function") if isinstance(call, Mapping) else None
         if isinstance(function, Mapping):
             parts += [str(function.get("name")), _arguments(function.get("arguments"))]
@@ -101,9 +155,8 @@ def _part(part: Any) -> str:
 
 
 def _arguments(arguments: Any) -> str:
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except ValueError:
-            return str(arguments)
-    return json.dumps(arguments, sort_keys=True, separators=(",", ":"))
+    try:
+        read = json.loads(arguments) if isinstance(arguments, str) else arguments
+        return json.dumps(read, sort_keys=True, separators=(",", ":"))
+    except (ValueError, RecursionError):  # words of the model, or of whoever claims it said them
+        return str(arguments)

@@ -67,9 +67,9 @@ class Pool:
         self._now = now
         self._idle: dict[str, deque[tuple[float, _Connection]]] = {}
 
-    async def connect(self, address: str) -> "Exchange":
-        """A connection for one request. Raises UnreachableError."""
-        idle = self._idle.get(address)
+    async def connect(self, address: str, *, fresh: bool = False) -> "Exchange":
+        """A connection for one request. Raises UnreachableError. `fresh`: none that was idle, and may be closed."""
+        idle = None if fresh else self._idle.get(address)
         while idle:
             since, connection = idle.pop()
             if connection.is_open and self._now() - since < _IDLE_SEC:

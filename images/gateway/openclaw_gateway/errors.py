@@ -103,7 +103,9 @@ def engines_busy() -> ApiError:
 
 
 def bad_request(param: str | None, message: str, *, status: int = 400, code: str = "invalid_value") -> ApiError:
-    return ApiError(status, message, param=param, code=code)
+    """`message` may name a value of any length; its begin and the end, which says the fix, are told."""
+    told = message if len(message) <= 2000 else f"{message[:1000]} … {message[-1000:]}"
+    return ApiError(status, told, param=param, code=code)
 
 
 _REFUSALS: Mapping[str, str] = {
@@ -123,6 +125,10 @@ def store_down() -> ApiError:
     )
 
 
+def internal() -> ApiError:
+    return ApiError(500, "the gateway failed; its log says where", kind="server_error", code="internal_error")
+
+
 def bad_gateway(message: str, code: str = "upstream_error") -> ApiError:
     return ApiError(502, message, kind="server_error", code=code)
 
@@ -140,11 +146,24 @@ def no_model(name: str, served: str) -> ApiError:
 
 
 def from_engine(status: int, payload: bytes) -> ApiError:
-    """An engine's refusal: its 4xx is the client's mistake in the engine's words, anything else is a bad gateway."""
+    """An engine's refusal: its 4xx is the client's mistake in the engine's words, a 503 passes, anything else is a bad
+    gateway."""
     message = _engine_words(payload) or f"the engine answered {status}"
     if 400 <= status < 500 and status not in (401, 403, 404, 408, 429):
         return bad_request(None, message, status=status, code="invalid_request")
+    if status == 503:
+        words = f"the engine takes no more work: {message}"
+        return ApiError(503, words, kind="server_error", code="upstream_busy", retry_after_sec=1)
     return bad_gateway(f"the engine failed: {message}")
+
+
+def from_frame(data: bytes) -> ApiError:
+    """The same said in a stream, where SGLang puts the status into the error's `code`."""
+    try:
+        code = orjson.loads(data)["error"]["code"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        code = None
+    return from_engine(code if isinstance(code, int) else 502, data)
 
 
 def _engine_words(payload: bytes) -> str:

@@ -157,6 +157,8 @@ class Exchange:
         if self._writing_since is not None:
             if now - self._writing_since > limits.client_sec:
                 self.end(ClientStuckError())
+                if self._client is not None:
+                    self._client.abort()  # to close it would be to wait until it reads
             return
         if self.done:
             return

@@ -65,7 +65,7 @@ _IDS_OF_A_REPLY = {"return_token_ids": True, "return_prompt_token_ids": True, "r
 
 def upstream_body(request: ChatRequest, *, model: str, rid: str, recorded: bool) -> bytes:
     """JSON for the engine's /v1/chat/completions. `recorded`: ask for exact ids and logprobs too."""
-    body = _chosen(FORWARDED, request) | _sampling(request) | {"model": model, "rid": rid}
+    body = _chosen(FORWARDED, request) | _sampling(request) | _counted(request) | {"model": model, "rid": rid}
     if recorded:
         body |= {"logprobs": True} | (_IDS_OF_A_STREAM if request.stream else _IDS_OF_A_REPLY)
     return orjson.dumps(body)
@@ -73,7 +73,8 @@ def upstream_body(request: ChatRequest, *, model: str, rid: str, recorded: bool)
 
 def completion_body(request: ChatRequest, *, model: str, rid: str) -> bytes:
     """JSON for the engine's /v1/completions."""
-    return orjson.dumps(_chosen(FORWARDED_COMPLETION, request) | _sampling(request) | {"model": model, "rid": rid})
+    body = _chosen(FORWARDED_COMPLETION, request) | _sampling(request) | _counted(request)
+    return orjson.dumps(body | {"model": model, "rid": rid})
 
 
 def tokenize_body(chat: Mapping[str, Any], *, model: str) -> bytes:
@@ -83,6 +84,14 @@ def tokenize_body(chat: Mapping[str, Any], *, model: str) -> bytes:
 
 def _chosen(names: Sequence[str], request: ChatRequest) -> dict[str, Any]:
     return {name: request.body[name] for name in names if name in request.body}
+
+
+def _counted(request: ChatRequest) -> dict[str, Any]:
+    """Every stream ends with its count of tokens; for a client that did not ask, `relay` cuts that event out."""
+    options = request.body.get("stream_options")
+    if not request.stream or not isinstance(options, dict | None):
+        return {}  # any other value is the engine's to refuse
+    return {"stream_options": (options or {}) | {"include_usage": True}}
 
 
 def _sampling(request: ChatRequest) -> dict[str, Any]:

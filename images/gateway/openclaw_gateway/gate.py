@@ -43,6 +43,10 @@ class Gate:
         if not self.is_on():
             self._released.set()
 
+    def doubt_engines(self) -> None:
+        """An engine changed its version without a pause."""
+        self._on_change()
+
     def hold_submissions(self, hold: SubmissionHold | None, wall: datetime) -> None:
         """The admin's hold, or none (any more). `wall` is the time by the clock that `until` means."""
         self.admin_hold = AdminHold.seen(hold, wall, self._now()) if hold is not None else None

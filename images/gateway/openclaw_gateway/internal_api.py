@@ -126,9 +126,13 @@ def _rest(
     async def _paused(body: wire.Paused) -> Response:
         if body.lease_sec > 0:
             gate.hold(body.epoch, body.lease_sec)
-            await gate.departures.all_sent(_SENT_WITHIN_SEC)
+            if not await gate.departures.all_sent(_SENT_WITHIN_SEC):
+                message = f"the pause is on, but {gate.departures.unsent} requests of before are still unsent"
+                return _error(503, message, "unsent")
         else:
             gate.release(body.epoch, body.serving_version, body.canary)
+            if body.engines_changed:
+                gate.doubt_engines()
         return _answer(
             wire.PausedAck(epoch=gate.pause.epoch, pod_uid=pod_uid, process_start=process_start, paused=gate.is_on())
         )

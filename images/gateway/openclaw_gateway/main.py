@@ -56,16 +56,18 @@ class Gateway:
     metrics: Metrics
     exchanges: Exchanges
     keys: Keys
+    needs_store: bool
+    """Main turns are refused while the store is down."""
     stopping: bool = False
     store_up: bool = True
     lease_watch: LeaseWatch | None = None
     started_at: float = 0.0
 
     def is_ready(self, now: float) -> bool:
-        """The store takes turns, and a hold that is on is known; without the API server only the store counts."""
+        """Turns are taken, and a hold that is on is known; without the API server only the turns count."""
         watch = self.lease_watch
         return (
-            self.store_up
+            (self.store_up or not self.needs_store)
             and not self.stopping
             and (watch is None or watch.seen_once or now - self.started_at > _FIRST_SIGHT_SEC)
         )
@@ -106,6 +108,8 @@ async def gateway(config: GatewayConfig, settings: Settings) -> AsyncIterator[Ga
                 keys=keys,
                 created=int(time.time()),
                 ready=lambda: parts.is_ready(now()),
+                exchanges=exchanges,
+                metrics=metrics,
                 render_metrics=lambda: _scrape(parts),
             ),
             internal=internal_api.build(
@@ -118,6 +122,7 @@ async def gateway(config: GatewayConfig, settings: Settings) -> AsyncIterator[Ga
             metrics=metrics,
             exchanges=exchanges,
             keys=keys,
+            needs_store=config.gateway.on_store_down == "reject",
             started_at=now(),
         )
         try:
@@ -160,7 +165,7 @@ async def run(config: GatewayConfig, settings: Settings, stop: asyncio.Event) ->
 
 
 async def upkeep(parts: Gateway) -> None:
-    """Idle sessions, leases, heartbeats. A store that fails makes the gateway unready until it works again."""
+    """Idle sessions, leases, heartbeats. A store that fails makes a gateway that needs it unready until it works."""
     while True:
         try:
             await parts.store.upkeep()

@@ -11,8 +11,10 @@ from openclaw_gateway import asgi, errors
 from openclaw_gateway.anthropic import count, replies
 from openclaw_gateway.anthropic import face as anthropic
 from openclaw_gateway.chat import Chat
+from openclaw_gateway.exchanges import Exchanges
 from openclaw_gateway.faces import ChatFace, CompletionsFace, Face
 from openclaw_gateway.keys import Keys
+from openclaw_gateway.metrics import Metrics
 from openclaw_gateway.upstream import Upstream
 
 FACES: Mapping[str, Face] = {face.path: face for face in (ChatFace(), anthropic.MessagesFace(), CompletionsFace())}
@@ -20,7 +22,7 @@ FACES: Mapping[str, Face] = {face.path: face for face in (ChatFace(), anthropic.
 
 
 class PublicApp:
-    """ASGI. `ready` says whether the store takes turns, `render_metrics` is the scrape."""
+    """ASGI. `ready` says whether turns are taken, `render_metrics` is the scrape."""
 
     def __init__(
         self,
@@ -31,6 +33,8 @@ class PublicApp:
         keys: Keys,
         created: int,
         ready: Callable[[], bool],
+        exchanges: Exchanges,
+        metrics: Metrics,
         render_metrics: Callable[[], Awaitable[bytes]],
     ) -> None:
         self._chat = chat
@@ -40,6 +44,8 @@ class PublicApp:
             keys=keys,
             created=created,
             ready=ready,
+            exchanges=exchanges,
+            metrics=metrics,
             render_metrics=render_metrics,
         )
 
@@ -58,6 +64,8 @@ def _rest(
     keys: Keys,
     created: int,
     ready: Callable[[], bool],
+    exchanges: Exchanges,
+    metrics: Metrics,
     render_metrics: Callable[[], Awaitable[bytes]],
 ) -> FastAPI:
     app = FastAPI(openapi_url=None)
@@ -114,9 +122,15 @@ def _rest(
 
     @app.post(anthropic.COUNT_PATH)
     async def _count_tokens(request: Request) -> Response:
-        caller = keys.caller(request.headers)
-        raw = await asgi.read_body(request.receive)
-        return _json(200, await count.count(upstream, raw, model=served_name, session=caller.owner), {})
+        exchanges.enter()
+        try:
+            caller = keys.caller(request.headers)
+            metrics.asked(caller.name, anthropic.COUNT_PATH)
+            raw = await asgi.read_body(request.receive, asgi.client_of(request.scope, request.receive))
+            counting = count.count(upstream, raw, model=served_name, session=caller.owner)
+            return _json(200, await asgi.unless_gone(request.receive, counting), {})
+        finally:
+            exchanges.leave()
 
     return app
 

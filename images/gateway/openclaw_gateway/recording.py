@@ -73,6 +73,8 @@ class Answer(msgspec.Struct, frozen=True):
     message: dict[str, Any]
     finish_reason: str | None
     recording: Recording | None
+    others: Sequence[dict[str, Any]] = ()
+    """Messages of the other choices."""
 
     @property
     def is_empty(self) -> bool:
@@ -102,12 +104,13 @@ class StreamRecorder:
     def answer(self, end_version: str | None, sampling: wire.Sampling) -> Answer:
         """What was streamed. An event that is not JSON as a chunk should be makes the turn untrainable, no more."""
         message, finish_reason = {"role": "assistant", "content": "".join(map(str, self._events))}, None
-        recording = None
+        recording, others = None, []
         with contextlib.suppress(*GARBLED):
             chunks = _chunks.decode(b"[" + b",".join(self._events) + b"]")
             message, finish_reason = assemble(chunks)
+            others = [assemble(chunks, index)[0] for index in _others(chunks)]
             recording = self._recording(chunks, end_version, sampling)
-        return Answer(message, finish_reason, recording)
+        return Answer(message, finish_reason, recording, others)
 
     def _recording(
         self, chunks: Sequence[_Chunk], end_version: str | None, sampling: wire.Sampling
@@ -149,15 +152,15 @@ def exact(
     return Recording(prompt_ids, output_ids, logprobs, spans, sampling)
 
 
-def assemble(chunks: Sequence[_Chunk]) -> tuple[dict[str, Any], str | None]:
-    """The message a client puts together from a stream's chunks (choice 0), and its finish reason."""
+def assemble(chunks: Sequence[_Chunk], index: int = 0) -> tuple[dict[str, Any], str | None]:
+    """The message a client puts together from a stream's chunks (of one choice), and its finish reason."""
     message: dict[str, Any] = {"role": "assistant"}
     said: dict[str, list[str]] = {"content": [], "reasoning_content": []}
     calls: dict[int, dict[str, Any]] = {}
     finish_reason = None
     for chunk in chunks:
         for choice in chunk.choices or ():
-            if choice.index != 0:
+            if choice.index != index:
                 continue
             finish_reason = choice.finish_reason or finish_reason
             if choice.delta is not None:
@@ -168,6 +171,10 @@ def assemble(chunks: Sequence[_Chunk]) -> tuple[dict[str, Any], str | None]:
     if calls:
         message["tool_calls"] = [calls[index] for index in sorted(calls)]
     return message, finish_reason
+
+
+def _others(chunks: Sequence[_Chunk]) -> list[int]:
+    return sorted({choice.index for chunk in chunks for choice in chunk.choices or () if choice.index})
 
 
 def _add_delta(said: dict[str, list[str]], calls: dict[int, dict[str, Any]], delta: _Delta) -> None:

@@ -86,7 +86,8 @@ class Reply:
         exact = None
         with contextlib.suppress(msgspec.MsgspecError, *recording.GARBLED):
             exact = self._recording(choice, sampling)
-        return Answer(message, _read(choice.get("finish_reason")), exact)
+        others = [dict(_read(other["message"])) for other in self._choices[1:]]
+        return Answer(message, _read(choice.get("finish_reason")), exact, others)
 
     def stripped(self) -> bytes:
         """The reply without what the gateway asked for and the client did not."""

@@ -41,8 +41,9 @@ class Upstream:
         self._pool, self._gate, self._probes, self._version, self._now = pool, gate, probes, version, now
         self._adapters = adapters
 
-    async def post(self, session: str, path: str, body: bytes) -> "Call":
-        """Send `body` to `path` of the session's engine; the response has begun when this returns.
+    async def post(self, session: str, path: str, body: bytes, asks: "Asks" = lambda _: None) -> "Call":
+        """Send `body` to `path` of the session's engine; the response has begun when this returns. `asks` is told each
+        call as it begins, and None when one ends in an error: whoever cancels this knows whom it waited for.
 
         Raises ApiError: 503 when a pause began, 502 without an engine or when none can be reached, 503 when
         all have their fill.
@@ -51,7 +52,7 @@ class Upstream:
         for last in (False, True):
             engine = await self._engine(session, failed)
             try:
-                call = await self._send(engine, session, path, body)
+                call = await self._send(engine, session, path, body, asks, fresh=last)
             except AdapterLostError as error:
                 await self._probes.verify(engine, again=True)
                 if last:
@@ -69,6 +70,7 @@ class Upstream:
                     return call
                 failed = engine
                 call.close()
+                asks(None)
         raise AssertionError("unreachable")
 
     def _unreachable(self, engine: Engine, error: engine_http.EngineHttpError) -> None:
@@ -100,19 +102,24 @@ class Upstream:
             errors.engines_busy() if self._probes.any_ready() else errors.bad_gateway("no engine is ready", "no_engine")
         )
 
-    async def _send(self, engine: Engine, session: str, path: str, body: bytes) -> "Call":
+    async def _send(self, engine: Engine, session: str, path: str, body: bytes, asks: "Asks", *, fresh: bool) -> "Call":
         departure = await self._gate.depart()
         call = Call(engine, engine.version, self._gate.pause.epoch, self._now)
+        asks(call)
         if self._adapters and (asked_for := engine.answering(self._version(session))) is not None:
             call.version, call.keeps_version = asked_for, True
             body = forwarding.with_adapter(body, asked_for) if asked_for in engine.adapters else body
         try:
-            call.exchange = await self._pool.connect(engine.address)
+            call.exchange = await self._pool.connect(engine.address, fresh=fresh)
             call.status = await call.exchange.post(path, body, departure.sent)
             if call.keeps_version and call.status == 400 and _ADAPTER_LOST in await call.read():
                 raise AdapterLostError
+        except asyncio.CancelledError:
+            call.close()
+            raise
         except BaseException:
             call.close()
+            asks(None)
             raise
         finally:
             departure.sent()
@@ -188,3 +195,6 @@ class Call:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+Asks = Callable[[Call | None], None]

@@ -36,8 +36,8 @@ def client(gateway: GatewayProcess, **options: Any) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(**{"base_url": f"{gateway.url}/v1", "api_key": KEY, "max_retries": 0} | options)
 
 
-def claude(gateway: GatewayProcess) -> anthropic.AsyncAnthropic:
-    return anthropic.AsyncAnthropic(base_url=gateway.url, api_key=KEY, max_retries=0)
+def claude(gateway: GatewayProcess, **options: Any) -> anthropic.AsyncAnthropic:
+    return anthropic.AsyncAnthropic(**{"base_url": gateway.url, "api_key": KEY, "max_retries": 0} | options)
 
 
 async def ask(gateway: GatewayProcess, messages: Any = HI, **body: Any) -> tuple[int, bytes, str | None]:
@@ -111,9 +111,10 @@ async def test_case_4_chunks_without_choices_pass(tmp_path: Path) -> None:
         await talk.event("[DONE]")
 
     async with against(tmp_path, usage) as (gateway, _):
-        _, data, broken = await ask(gateway, stream=True)
-        assert broken is None
-        assert sum(not event["choices"] for event in events(data)[:-1]) == 3
+        for options, many in (({"include_usage": True}, 3), (None, 2)):
+            _, data, broken = await ask(gateway, stream=True, stream_options=options)
+            assert broken is None
+            assert sum(not event["choices"] for event in events(data)[:-1]) == many
         async with claude(gateway) as other, other.messages.stream(model="m", max_tokens=9, messages=HI) as stream:
             assert (await stream.get_final_message()).usage.output_tokens == 2
 
@@ -146,6 +147,14 @@ async def test_case_5_deltas_of_parallel_tool_calls_are_the_engines_bytes(tmp_pa
             ("a", "look", '{"x":1}'),
             ("b", "go", "{}"),
         ]
+        async with claude(gateway) as other, other.messages.stream(model="m", max_tokens=9, messages=HI) as told:
+            kinds = [event.type async for event in told if event.type.startswith("content_block")]
+            said = (await told.get_final_message()).content
+        assert [(block.id, block.input) for block in said if block.type == "tool_use"] == [("a", {"x": 1}), ("b", {})]
+        assert [kind for kind in kinds if kind != "content_block_delta"] == [
+            "content_block_start",
+            "content_block_stop",
+        ] * 2
 
 
 async def test_case_6_odd_messages_and_unknown_fields_are_never_a_500(tmp_path: Path) -> None:
@@ -275,7 +284,15 @@ async def says_nothing(talk: Talk) -> None:
     await talk.head(stream=True)
 
 
-@pytest.mark.parametrize("script", [cut, ends_without_reason, ends_without_done, says_nothing])
+async def fails_at_once(talk: Talk) -> None:
+    """As SGLang answers a stream when its queue is full."""
+    await talk.head(stream=True)
+    error = {"object": "error", "message": "The request queue is full.", "type": "SERVICE_UNAVAILABLE", "code": 503}
+    await talk.event({"error": error})
+    await talk.event("[DONE]")
+
+
+@pytest.mark.parametrize("script", [cut, ends_without_reason, ends_without_done])
 async def test_case_11_stream_that_is_not_whole_is_an_error_to_every_client(tmp_path: Path, script: Script) -> None:
     async with against(tmp_path, script) as (gateway, _):
         async with client(gateway) as api:
@@ -289,6 +306,30 @@ async def test_case_11_stream_that_is_not_whole_is_an_error_to_every_client(tmp_
         code, output = await curl(*curl_chat(gateway.url, {"messages": HI, "stream": True}))
         assert code != 0 and b'"error":' in output and b"[DONE]" not in output
         await gateway.settled(dropped={"upstream_error": 3})
+
+
+@pytest.mark.parametrize("script", [says_nothing, fails_at_once])
+async def test_case_11_stream_without_a_word_is_a_status_that_clients_try_again_after(
+    tmp_path: Path, script: Script
+) -> None:
+    async def comes_to_itself(talk: Talk) -> None:
+        if talk.number % 2 == 0:
+            await script(talk)
+            return
+        await talk.head(stream=True)
+        await talk.chunk({"content": "Hi"})
+        await talk.finish()
+
+    async with against(tmp_path, comes_to_itself) as (gateway, engine):
+        async with client(gateway, max_retries=1) as api:
+            stream = await api.chat.completions.create(model="policy", messages=HI, stream=True)
+            assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == "Hi"
+        retries = claude(gateway, max_retries=1)
+        async with retries, retries.messages.stream(model="m", max_tokens=9, messages=HI) as told:
+            assert await told.get_final_text() == "Hi"
+        assert len(engine.talks) == 4
+        code, output = await curl(*curl_chat(gateway.url, {"messages": HI, "stream": True}))
+        assert code == 0 and output.startswith(b"HTTP/1.1 50") and b"text/event-stream" not in output
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -376,8 +417,9 @@ async def test_case_3_client_that_goes_ends_the_engines_work(tmp_path: Path, mom
         async with asyncio.timeout(20):
             while not engine.talks:  # noqa: ASYNC110 - the engine has no event for it
                 await asyncio.sleep(0.02)
-            await asyncio.sleep(0.2)
-            asked.cancel()
+        await asyncio.sleep(0.2)
+        asked.cancel()
+        async with asyncio.timeout(2):
             await engine.talks[0].gone.wait()
         stats = await gateway.settled(dropped={"client_gone": 1})
         assert (stats.recorded, stats.waiting.generating) == (1, 0)

@@ -48,23 +48,29 @@ def stream_of(run):
 
 def assembled(sent):
     """What a client puts together from the events, by the protocol's rules."""
-    message, arguments, ended = {}, {}, False
+    message, arguments, ended, is_open = {}, {}, False, False
     for part in filter(None, sent.split(b"\n\n")):
         event = json.loads(part.split(b"\ndata: ", 1)[1])
         match event["type"]:
             case "message_start":
                 message = event["message"]
             case "content_block_start":
-                assert event["index"] == len(message["content"])
+                assert not is_open and event["index"] == len(message["content"])
+                is_open = True
                 message["content"].append(event["content_block"])
             case "content_block_delta":
+                assert is_open and event["index"] == len(message["content"]) - 1
                 block, delta = message["content"][event["index"]], event["delta"]
                 if delta["type"] == "input_json_delta":
                     arguments[event["index"]] = arguments.get(event["index"], "") + delta["partial_json"]
                 else:
                     key = delta["type"].removesuffix("_delta")
                     block[key] += delta[key]
+            case "content_block_stop":
+                assert is_open and event["index"] == len(message["content"]) - 1
+                is_open = False
             case "message_delta":
+                assert not is_open
                 message |= event["delta"]
                 message["usage"] = event["usage"]
             case "message_stop":
@@ -80,7 +86,7 @@ def assembled(sent):
 def test_streamed_message_equals_the_plain_one(text, size, cut):
     run = run_of(text, limit=1000 if "<call>" in text else cut)
     data = b"".join(stream_of(run))
-    relay, stream, sent = Relay(StreamRecorder(), cut_logprobs=True), MessageStream(), b""
+    relay, stream, sent = Relay(StreamRecorder(), cut_logprobs=True, cut_usage=False), MessageStream(), b""
     for at in range(0, len(data), size):
         sent += stream.feed(relay.feed(data[at : at + size]))
     sent += stream.feed(relay.held())

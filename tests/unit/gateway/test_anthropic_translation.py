@@ -252,28 +252,26 @@ def events(*chunks, size=None):
     return [json.loads(data[6:]) for _, data in found]
 
 
+def call(number, arguments, name=None):
+    function = {"name": name, "arguments": arguments}
+    return chunk({"tool_calls": [{"index": number, "id": name and f"t{number}", "function": function}]})
+
+
 DONE = b"data: [DONE]\n\n"
 
 
 @pytest.mark.parametrize("size", [None, 1])
 def test_stream_of_thinking_text_and_parallel_calls(size):
-    def call(number, arguments, name=None):
-        return {
-            "tool_calls": [
-                {"index": number, "id": name and f"t{number}", "function": {"name": name, "arguments": arguments}}
-            ]
-        }
-
     found = events(
         chunk({"role": "assistant", "content": "", "reasoning_content": None}),
         b": comment\n\n",
         chunk({"reasoning_content": "hm"}),
         chunk({"content": "Y\u2028"}),
         chunk({"content": "es"}),
-        chunk(call(0, "", "look")),
-        chunk(call(0, '{"a":')),
-        chunk(call(0, "1}")),
-        chunk(call(1, "{}", "go")),
+        call(0, "", "look"),
+        call(0, '{"a":'),
+        call(0, "1}"),
+        call(1, "{}", "go"),
         chunk({}, finish_reason="tool_calls"),
         b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":3}}\n\n',
         DONE,
@@ -303,6 +301,51 @@ def test_stream_of_thinking_text_and_parallel_calls(size):
     assert found[8]["content_block"] == {"type": "tool_use", "id": "t0", "name": "look", "input": {}}
     assert found[-2]["delta"] == {"stop_reason": "tool_use", "stop_sequence": None}
     assert (found[-2]["usage"]["input_tokens"], found[-2]["usage"]["output_tokens"]) == (5, 3)
+
+
+def blocks(found):
+    """The content a client puts together. One block is open at a time, and nothing comes for one that is over."""
+    content, is_open = [], False
+    for event in found:
+        match event["type"]:
+            case "content_block_start":
+                assert not is_open and event["index"] == len(content)
+                is_open = True
+                content.append([event["content_block"].get("name") or event["content_block"]["type"], ""])
+            case "content_block_delta":
+                assert is_open and event["index"] == len(content) - 1
+                content[-1][1] += event["delta"].get("partial_json") or event["delta"].get("text") or ""
+            case "content_block_stop":
+                assert is_open and event["index"] == len(content) - 1
+                is_open = False
+    assert not is_open
+    return content
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        [call(0, "", "look"), call(1, "", "go"), call(0, '{"a":'), call(1, '{"b"'), call(0, "1}"), call(1, ":2}")],
+        [call(0, '{"a":', "look"), call(1, '{"b":2}', "go"), call(0, "1}")],
+        [call(0, '{"a"', "look"), call(1, '{"b"', "go"), call(1, ":2}"), call(0, ":1}")],
+        [call(0, '{"a":1}', "look"), call(1, '{"b":', "go"), call(0, "\n"), call(1, "2}")],
+    ],
+)
+def test_calls_that_come_interleaved_are_told_one_after_the_other(deltas):
+    found = events(*deltas, chunk({"content": "so"}), chunk({}, finish_reason="tool_calls"), DONE)
+    assert blocks(found) == [["look", '{"a":1}'], ["go", '{"b":2}'], ["text", "so"]]
+
+
+def test_call_that_is_never_whole_ends_with_the_answer():
+    found = events(call(0, '{"a":', "look"), call(1, "{}", "go"), chunk({}, finish_reason="length"), DONE)
+    assert blocks(found) == [["look", '{"a":'], ["go", "{}"]]
+
+
+def test_calls_that_come_in_order_wait_for_nothing():
+    stream = MessageStream()
+    stream.feed(call(0, '{"a":1}', "look"))
+    assert b'"name":"go"' in stream.feed(call(1, "", "go"))
+    assert b'"partial_json":"{"' in stream.feed(call(1, "{"))
 
 
 def test_message_starts_with_the_length_of_its_prompt_though_the_opening_chunk_does_not_say_it():

@@ -25,11 +25,9 @@ def canary(epoch=3):
 TAKEN = {session for session in SESSIONS if canary().takes(session)}
 
 
-async def say(gateway, epoch, found):
-    await gateway.internal(
-        "/internal/paused",
-        wire.Paused(epoch=epoch, lease_sec=0, serving_version=OLD, canary=found).model_dump(mode="json"),
-    )
+async def say(gateway, epoch, found, **more):
+    word = wire.Paused(epoch=epoch, lease_sec=0, serving_version=OLD, canary=found, **more)
+    await gateway.internal("/internal/paused", word.model_dump(mode="json"))
 
 
 async def talk(gateway, *messages):
@@ -59,6 +57,20 @@ async def test_sessions_keep_their_version_and_return_when_the_canary_ends():
         assert await talk(gateway, "Hi", "Hello, world.", "Well") == wanted
         await say(gateway, 4, None)
         assert set((await talk(gateway, "Hi", "Hello, world.", "Well", "Hello, world.", "Bye")).values()) == {OLD}
+
+
+async def test_engine_that_changed_alone_is_asked_anew_before_anything_is_said_of_it():
+    async with (
+        FakeEngine(version=OLD) as old,
+        FakeEngine(version=OLD) as changed,
+        running(old, changed, gateway=ROOMY) as gateway,
+    ):
+        await say(gateway, 3, canary())
+        assert set((await talk(gateway, "Hi")).values()) == {OLD}
+        changed.version = NEW
+        await say(gateway, 3, canary(), engines_changed=True)
+        wanted = {session: NEW if session in TAKEN else OLD for session in SESSIONS}
+        assert await talk(gateway, "Hi", "Hello, world.", "Well") == wanted
 
 
 async def test_canary_whose_engine_is_gone_leaves_its_sessions_served_by_the_stable_version():

@@ -2,14 +2,17 @@
 
 import asyncio
 import io
+import itertools
 import json
 import re
+from dataclasses import replace
 
 import openai
 import pytest
 
 from tests.fakes import engine_replies
 from tests.fakes.engine import FakeEngine, Knobs
+from tests.fakes.hostile_engine import HostileEngine
 from tests.unit.gateway.running import config, conversation, running
 
 USER = [{"role": "user", "content": "Hi"}]
@@ -120,6 +123,49 @@ async def test_turn_is_committed_before_its_last_frame():
         await stream.close()
 
 
+@pytest.mark.parametrize(("header", "reason"), [({}, "n"), ({"X-Openclaw-No-Train": "1"}, "opt_out")])
+async def test_two_choices_are_served_whole_in_both_forms(header, reason):
+    async with FakeEngine(reply="Hello") as engine, running(engine) as gateway:
+        create = gateway.client(**header).chat.completions.create
+        reply = await create(model="p", messages=USER, n=2)
+        assert [(choice.index, choice.message.content) for choice in reply.choices] == [(0, "Hello"), (1, "Hello more")]
+        said, ends = {0: "", 1: ""}, {}
+        async for chunk in await create(model="p", messages=USER, n=2, stream=True):
+            for choice in chunk.choices:
+                said[choice.index] += choice.delta.content or ""
+                if choice.finish_reason:
+                    ends[choice.index] = choice.finish_reason
+        assert (said, ends) == ({0: "Hello", 1: "Hello more"}, {0: "stop", 1: "stop"})
+        stats = await gateway.stats()
+        assert (stats.recorded, stats.untracked) == (0, {reason: 2})
+
+
+@pytest.mark.parametrize(("choices", "deltas"), [(1, len("Hello")), (2, len("Hello") + len("Hello more"))])
+async def test_opted_out_answer_is_known_before_the_client_hears_its_end(choices, deltas, monkeypatch):
+    """A client that goes on from there at once, without the header, stays out."""
+    async with FakeEngine(reply="Hello") as engine, running(engine) as gateway:
+        known, count = asyncio.Event(), gateway.parts.store.count_untracked
+
+        async def slowly(*arguments):
+            await known.wait()
+            await count(*arguments)
+
+        monkeypatch.setattr(gateway.parts.store, "count_untracked", slowly)
+        body = {"messages": USER, "n": choices, "stream": True}
+        url, out = f"{gateway.url}/v1/chat/completions", {"X-Openclaw-No-Train": "1"}
+        async with gateway.http.post(url, json=body, headers=out) as response:
+            data = b""
+            while data.count(b'"delta":{"reasoning_content":null,"content":') < deltas:
+                data += await response.content.readany()
+            with pytest.raises(TimeoutError):
+                while True:
+                    data += await asyncio.wait_for(response.content.readany(), 0.2)
+            assert data.count(b'"finish_reason":"stop"') == choices - 1 and b"[DONE]" not in data
+            known.set()
+            data += await response.content.read()
+            assert data.count(b'"finish_reason":"stop"') == choices and data.endswith(b"data: [DONE]\n\n")
+
+
 async def test_logprobs_the_client_asked_for_are_passed_on():
     async with FakeEngine(reply="Hi") as engine, running(engine) as gateway:
         client = gateway.client()
@@ -223,16 +269,36 @@ async def test_broken_stream_is_an_error_to_the_client_and_no_clean_end(knobs):
 
 @pytest.mark.parametrize(
     ("engine_says", "client_gets", "kept"),
-    [(500, 502, {"upstream_error": 1}), (503, 502, {"upstream_error": 1}), (400, 400, {}), (413, 413, {})],
+    [(500, 502, {"upstream_error": 1}), (503, 503, {"upstream_error": 1}), (400, 400, {}), (413, 413, {})],
 )
 async def test_engine_refusals_in_openai_shape(engine_says, client_gets, kept):
-    async with FakeEngine(knobs=Knobs(status=engine_says)) as engine, running(engine) as gateway:
-        for stream in (False, True):
-            status, body = await gateway.post(USER, stream=stream)
+    """By a status or, of a stream, by an error before its first word: the client sees the same."""
+    knobs = Knobs(error_after=0, error_code=engine_says)
+    async with FakeEngine(knobs=knobs) as engine, running(engine) as gateway:
+        refusals = [await gateway.post(conversation("other"), stream=True)]
+        knobs.status = engine_says
+        refusals += [await gateway.post(USER, stream=stream) for stream in (False, True)]
+        for status, body in refusals:
             assert status == client_gets
             assert set(body["error"]) == {"message", "type", "param", "code"}
-            assert "refused by the fake engine" in body["error"]["message"]
-        assert (await gateway.stats()).dropped == {reason: 2 * many for reason, many in kept.items()}
+            assert "the fake engine" in body["error"]["message"]
+        assert (await gateway.stats()).dropped == {reason: 3 * many for reason, many in kept.items()}
+
+
+async def test_stock_client_gets_over_an_engine_whose_queue_was_full():
+    """SGLang answers a stream 200 and then an error frame; clients try again after a status only."""
+    knobs = Knobs(error_after=0, error_code=503)
+    async with FakeEngine(reply="Hello", knobs=knobs) as engine, running(engine) as gateway:
+
+        async def room():
+            await until(_is(lambda: engine.requests))
+            knobs.error_after = None
+
+        client, waiting = gateway.client(max_retries=2), asyncio.create_task(room())
+        stream = await client.chat.completions.create(model="p", messages=USER, stream=True)
+        assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == "Hello"
+        assert len(engine.requests) == 2
+        await waiting
 
 
 async def test_no_engine_is_a_bad_gateway(monkeypatch):
@@ -354,13 +420,67 @@ async def test_engine_that_refuses_work_passes_the_turn_on_once(stream):
         assert (await gateway.stats()).waiting.next_state == 8
 
 
-async def test_engine_that_fails_every_turn_is_left_alone_after_five():
-    async with FakeEngine(knobs=Knobs(cut_after=1)) as bad, FakeEngine() as good, running(bad, good) as gateway:
+async def breaks_off(talk):
+    await talk.head(stream=talk.body["stream"], content_length="999")
+    await talk.chunk({"content": "Hel"})
+    talk.abort()
+
+
+async def falls_silent(talk):
+    await talk.gone.wait()
+
+
+async def says_500(talk):
+    await talk.send(b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n")
+
+
+async def says_nothing_of_a_completion(talk):
+    await talk.head(stream=False, content_length="2")
+    await talk.send(b"{}")
+
+
+async def says_it_aborted(talk):
+    await talk.reply({"content": "Hel"}, "abort")
+
+
+@pytest.mark.parametrize(
+    ("stream", "failing"),
+    [
+        (True, breaks_off),
+        (True, falls_silent),
+        (False, says_500),
+        (False, breaks_off),
+        (False, says_nothing_of_a_completion),
+        (False, says_it_aborted),
+        (False, falls_silent),
+    ],
+)
+async def test_engine_that_fails_every_turn_is_left_alone_after_five(monkeypatch, stream, failing):
+    monkeypatch.setattr("openclaw_gateway.exchanges.LOOK_EVERY_SEC", 0.02)
+    async with HostileEngine(failing) as bad, FakeEngine() as good, running(bad, good) as gateway:
+        limits = replace(gateway.parts.exchanges.limits, first_token_sec=0.1, idle_sec=0.1)
+        gateway.parts.exchanges.limits = limits
         for number in range(40):
-            await read_stream(gateway, session_id=f"s{number}")
-        assert len(bad.requests) == 5
+            await read_stream(gateway, session_id=f"s{number}", stream=stream)
+        assert len(bad.talks) == 5
         assert len(good.requests) == 35
         assert (await gateway.stats()).dropped == {"upstream_error": 5}
+
+
+async def test_engine_that_a_weight_sync_makes_abort_its_turns_is_not_left_alone():
+    epochs = itertools.count(1)
+
+    async def aborts(talk):
+        gateway.parts.gate.hold(epoch := next(epochs), 9.0)
+        gateway.parts.gate.release(epoch, None)
+        await talk.reply({"content": "Hel"}, "abort")
+
+    async with HostileEngine(aborts) as engine, running(engine) as gateway:
+        for _ in range(6):
+            status, body = await gateway.post(USER)
+            assert (status, body["error"]["code"]) == (502, "upstream_aborted")
+        (seen,) = gateway.parts.fleet.engines.values()
+        assert len(engine.talks) == 6 and not seen.ejected_until
 
 
 async def test_full_engines_are_a_503_and_no_turn(monkeypatch):

@@ -206,6 +206,23 @@ async def test_nobody_listening_is_unreachable(pool):
         await pool.connect(address)
 
 
+async def test_engine_that_accepts_no_connection_is_unreachable_after_the_bound(pool, monkeypatch):
+    monkeypatch.setattr(engine_http, "CONNECT_SEC", 0.3)
+    loop = asyncio.get_running_loop()
+    with contextlib.ExitStack() as sockets:
+        server = sockets.enter_context(socket.socket())
+        server.bind(("127.0.0.1", 0))
+        server.listen(0)
+        for _ in range(3):  # more than its queue takes: the kernel drops what comes after
+            waiting = sockets.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        began = loop.time()
+        with pytest.raises(engine_http.UnreachableError, match="TimeoutError"):
+            await pool.connect(f"127.0.0.1:{server.getsockname()[1]}")
+        assert 0.2 < loop.time() - began < 2
+
+
 async def test_answer_without_a_length_ends_with_its_connection(pool):
     server = Server(b"HTTP/1.1 200 OK\r\n\r\nall of it", None)
     async with server.running() as address:

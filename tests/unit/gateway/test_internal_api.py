@@ -154,6 +154,25 @@ async def test_refused_client_is_told_when_to_come_back_and_its_words_are_kept()
         assert (await gateway.stats()).refused == {"staleness_bound": 2}
 
 
+async def test_refused_clients_are_sent_to_the_places_that_come_free_one_after_another():
+    setup = config(policy_training={"max_head_off_policyness": 0, "rollout_batch_size": 1, "min_batch": 1})
+    async with FakeEngine(reply="Hello") as engine, running(engine, gateway=setup) as gateway:
+        await full_queue(gateway)
+        await gateway.parts.store.upkeep()
+        (sample,) = (await gateway.lease(1)).samples
+        ack = wire.AckSamples(trainer_epoch=1, ids=[sample.id], version="1-0a1b2c3d")
+        await gateway.internal("/internal/samples/ack", ack)
+        await gateway.parts.store.upkeep()
+        await gateway.chat("Hi", session="b")
+        told = []
+        for _ in range(5):
+            body = {"messages": conversation("Hi")}
+            async with gateway.http.post(f"{gateway.url}/v1/chat/completions", json=body) as response:
+                assert response.status == 429
+                told.append(int(response.headers["Retry-After"]))
+        assert told == sorted(told) and told[-1] >= 4  # a place in a second, or what else it took here
+
+
 async def full_queue(gateway):
     """One sample, which is all the queue takes."""
     await gateway.chat("Hi", session="a")

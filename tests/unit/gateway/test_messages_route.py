@@ -1,5 +1,7 @@
 """POST /v1/messages through a whole gateway with the official anthropic client; text completions; other paths."""
 
+import asyncio
+import dataclasses
 import json
 
 import anthropic
@@ -7,6 +9,7 @@ import openai
 import pytest
 
 from tests.fakes.engine import FakeEngine, Knobs
+from tests.fakes.hostile_engine import HostileEngine
 from tests.unit.gateway.running import config, running
 from tests.unit.gateway.test_pause_window import hold, release
 
@@ -127,6 +130,24 @@ async def test_broken_stream_is_an_error_event_and_no_message_stop(knobs):
         assert (await gateway.stats()).dropped == {"upstream_error": 1}
 
 
+@pytest.mark.parametrize(
+    ("code", "error", "kept"),
+    [
+        (503, anthropic.InternalServerError, {"upstream_error": 1}),
+        (500, anthropic.InternalServerError, {"upstream_error": 1}),
+        (400, anthropic.BadRequestError, {}),
+    ],
+)
+async def test_stream_that_fails_before_its_first_word_is_refused_with_a_status(code, error, kept):
+    async with FakeEngine(knobs=Knobs(error_after=0, error_code=code)) as engine, running(engine) as gateway:
+        with pytest.raises(error, match="the fake engine failed") as refused:
+            async with client(gateway).messages.stream(model="m", max_tokens=9, messages=HI) as stream:
+                await stream.until_done()
+        assert refused.value.status_code == (502 if code == 500 else code)
+        assert refused.value.response.headers.get("retry-after") == ("1" if code == 503 else None)
+        assert (await gateway.stats()).dropped == kept
+
+
 async def test_opted_out_side_and_prefilled_messages_are_untracked():
     async with FakeEngine() as engine, running(engine) as gateway:
         create = client(gateway).messages.create
@@ -152,6 +173,36 @@ async def test_tokens_are_counted_by_the_engine_and_nothing_is_kept():
             await client(gateway).messages.count_tokens(model="m", messages=[])
         assert engine.requests == []
         assert (await gateway.stats()).served == 0
+
+
+async def test_counting_takes_a_place_among_the_requests_and_is_counted_as_one():
+    async with FakeEngine() as engine, running(engine) as gateway:
+        exchanges = gateway.parts.exchanges
+        await client(gateway).messages.count_tokens(model="m", messages=HI)
+        assert exchanges.open == 0
+        exchanges.limits = dataclasses.replace(exchanges.limits, most=0)
+        with pytest.raises(anthropic.InternalServerError, match="as many requests as it bears"):
+            await client(gateway).messages.count_tokens(model="m", messages=HI)
+        async with gateway.http.get(f"{gateway.url}/metrics") as response:
+            asked = 'openclawrl_gateway_requests_total{client="anonymous",path="/v1/messages/count_tokens"} 1.0'
+            assert asked in (await response.text()).splitlines()
+
+
+async def test_client_that_leaves_ends_its_counting():
+    async def never(talk):
+        await talk.gone.wait()
+
+    async with HostileEngine(never) as engine, running(engine) as gateway:
+        asked = asyncio.create_task(client(gateway).messages.count_tokens(model="m", messages=HI))
+        async with asyncio.timeout(5):
+            while not engine.talks:  # noqa: ASYNC110 - the engine has no event for it
+                await asyncio.sleep(0.02)
+        assert gateway.parts.exchanges.open == 1
+        asked.cancel()
+        async with asyncio.timeout(2):
+            await engine.talks[0].gone.wait()
+            while gateway.parts.exchanges.open:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
 
 
 async def test_models_are_listed_for_both_clients():

@@ -40,6 +40,16 @@ async def test_submissions_are_refused_while_paused_and_served_after():
         assert (await gateway.stats()).refused == {"paused": 2}
 
 
+async def test_pause_is_not_acknowledged_while_a_request_is_still_on_its_way_to_its_engine():
+    async with FakeEngine() as engine, running(engine) as gateway:
+        departure = gateway.parts.gate.departures.enter()
+        status, body = await gateway.internal("/internal/paused", wire.Paused(epoch=1, lease_sec=60))
+        assert (status, body["error"]["code"]) == (503, "unsent")
+        assert (await gateway.post(USER))[0] == 503  # it is on all the same
+        departure.sent()
+        assert (await hold(gateway)).epoch == 1
+
+
 async def test_order_of_checks_is_auth_then_pause_then_body():
     async with FakeEngine() as engine, running(engine, api_key="secret") as gateway:
         await hold(gateway)

@@ -1,15 +1,19 @@
 """The servers' bounds and their stop: no request that began is lost."""
 
 import asyncio
+import dataclasses
+import errno
 import gc
 import json
+import socket
 
 import aiohttp
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from openclaw_gateway import asgi, errors, serving
+from openclaw_gateway import asgi, connections, errors, serving
 from tests.fakes.engine import FakeEngine, Knobs
+from tests.fakes.hostile_engine import HostileEngine
 from tests.unit.gateway.running import config, conversation, running
 
 USER = conversation("Hi")
@@ -59,13 +63,13 @@ async def test_headers_beyond_the_limit_are_refused_while_they_come():
 
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nhost:"])
 async def test_connection_without_whole_headers_is_closed(monkeypatch, sent):
-    monkeypatch.setattr(serving, "HEADERS_SEC", 0.2)
+    monkeypatch.setattr(connections, "HEADERS_SEC", 0.2)
     async with running() as gateway:
         assert await raw(gateway, sent) == b""
 
 
 async def test_kept_alive_connection_may_be_silent_between_requests(monkeypatch):
-    monkeypatch.setattr(serving, "HEADERS_SEC", 0.2)
+    monkeypatch.setattr(connections, "HEADERS_SEC", 0.2)
     async with running() as gateway:
         host, port = gateway.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -77,7 +81,7 @@ async def test_kept_alive_connection_may_be_silent_between_requests(monkeypatch)
 
 
 async def test_later_request_without_whole_headers_is_closed_too(monkeypatch):
-    monkeypatch.setattr(serving, "HEADERS_SEC", 0.2)
+    monkeypatch.setattr(connections, "HEADERS_SEC", 0.2)
     async with running() as gateway:
         answer = await raw(gateway, b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\nGET /healthz HTTP/1.1\r\nhost:")
         assert answer.startswith(b"HTTP/1.1 200") and answer.endswith(b'{"ok":true}')
@@ -189,20 +193,102 @@ async def test_stop_lets_streams_finish_within_the_bound_and_cuts_the_rest_with_
         stopped.task.cancel()
 
 
-async def test_client_that_stops_reading_ends_the_engines_work(monkeypatch):
+async def unread(gateway, url=None, **body):
+    """A socket on which a chat was asked and whose other end reads nothing."""
+    host, port = (url or gateway.url).removeprefix("http://").split(":")
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(client, (host, int(port)))
+    await ask(client, **body)
+    return client
+
+
+async def ask(client, **body):
+    data = json.dumps({"messages": USER} | body).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(data)
+    await asyncio.get_running_loop().sock_sendall(client, head + data)
+
+
+async def reset(client, within_sec=10.0):
+    """Returns when the server has broken the connection off."""
+    async with asyncio.timeout(within_sec):
+        while client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != errno.ECONNRESET:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    client.close()
+
+
+async def says_much(talk):
+    """More than the kernels take of an answer that nobody reads."""
+    await talk.reply({"content": "x" * 12_000_000}, connection="keep-alive")
+
+
+async def answered(gateway, many=1):
+    async with asyncio.timeout(20):
+        while (await gateway.stats()).dropped != {"no_ids": many}:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def test_client_that_stops_reading_ends_the_engines_work_and_its_connection():
     """A reader that takes nothing: the buffers fill, then the turn is given up."""
     async with FakeEngine(reply="x" * 400_000) as engine, running(engine) as gateway:
-        limits = gateway.parts.exchanges.limits
-        monkeypatch.setattr(gateway.parts.exchanges, "limits", type(limits)(client_sec=0.5))
-        host, port = gateway.url.removeprefix("http://").split(":")
-        reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
-        body = json.dumps({"messages": USER, "stream": True}).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
-        writer.write(head.encode() + body)
-        await reader.read(100)
+        gateway.parts.exchanges.limits = dataclasses.replace(gateway.parts.exchanges.limits, client_sec=0.5)
+        client = await unread(gateway, stream=True)
         async with asyncio.timeout(30):
             while engine.running or not engine.requests:  # noqa: ASYNC110 - the engine is another process' place
                 await asyncio.sleep(0.05)
             while (await gateway.stats()).dropped != {"client_gone": 1}:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
+        await reset(client)
+
+
+async def test_answer_that_nobody_reads_does_not_keep_its_connection(monkeypatch):
+    monkeypatch.setattr(serving, "_KEEP_ALIVE_SEC", 0.3)
+    monkeypatch.setattr(connections, "CLOSED_SEC", 0.3)
+    async with HostileEngine(says_much) as engine, running(engine) as gateway:
+        client = await unread(gateway)
+        await answered(gateway)
+        await reset(client)
+
+
+async def test_answer_that_nobody_reads_does_not_keep_the_gateway_from_its_stop(monkeypatch):
+    monkeypatch.setattr(connections, "CLOSED_SEC", 0.3)
+    async with HostileEngine(says_much) as engine, running(engine) as gateway:
+        stopped = Stopped(gateway.parts, serving.Grace(still_serving=0.0, drain=20.0))
+        client = await unread(gateway, await stopped.url())
+        await answered(gateway)
+        stopped.stop.set()
+        async with asyncio.timeout(5):
+            await stopped.drained.wait()
+        stopped.task.cancel()
+        client.close()
+
+
+async def test_request_behind_an_answer_that_nobody_reads_is_not_kept_for_ever(monkeypatch):
+    monkeypatch.setattr(connections, "UNREAD_SEC", 0.5)
+    async with HostileEngine(says_much) as engine, running(engine) as gateway:
+        client = await unread(gateway)
+        await answered(gateway)
+        await ask(client, session_id="another")
+        await answered(gateway, 2)
+        await reset(client)
+        async with asyncio.timeout(5):
+            while gateway.parts.exchanges.open:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+
+async def test_slow_client_of_a_closed_connection_gets_everything(monkeypatch):
+    """It takes something between any two looks, and the whole takes longer than one."""
+    monkeypatch.setattr(connections, "CLOSED_SEC", 0.3)
+    async with HostileEngine(says_much) as engine, running(engine) as gateway:
+        body = json.dumps({"messages": USER}).encode()
+        head = b"POST /v1/chat/completions HTTP/1.0\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+        host, port = gateway.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 16)
+        writer.write(head + body)
+        size = 0
+        while part := await reader.read(1 << 17):
+            size += len(part)
+            await asyncio.sleep(0.01)
+        assert size > 12_000_000
         writer.close()

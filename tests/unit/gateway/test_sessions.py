@@ -1,5 +1,7 @@
 """Which session a request joins, and which turn its next state belongs to."""
 
+import pytest
+
 from openclaw_core import wire
 from openclaw_gateway import conversation
 from openclaw_gateway.store import judging, turns
@@ -133,8 +135,8 @@ def test_opt_out_lasts_until_the_message_is_gone(stored):
     for session in (None, "s"):
         store.turn("hi", answer="hello", session=session)
         store.arrive("hi", "hello", "secret", session=session, opt_out=True)
-        chain = conversation.outline(talk("hi", "hello", "secret", "fine")).chain
-        store.run(lambda tx, chain=chain: turns.count_untracked(tx, "opt_out", "alice", chain))
+        chains = [conversation.outline(talk("hi", "hello", "secret", "fine")).chain]
+        store.run(lambda tx, chains=chains: turns.count_untracked(tx, "opt_out", "alice", chains))
         quoting = store.arrive("hi", "hello", "secret", "fine", "next", session=session)
         assert quoting == Unrecorded("opt_out", None)
         assert isinstance(store.arrive("hi", "hello", "next", session=session), Begun)
@@ -143,11 +145,21 @@ def test_opt_out_lasts_until_the_message_is_gone(stored):
 def test_opt_out_of_an_opening_does_not_silence_others_who_open_alike(stored):
     store = stored()
     store.arrive("hi", opt_out=True)
-    chain = conversation.outline(talk("hi", "hello")).chain
-    store.run(lambda tx: turns.count_untracked(tx, "opt_out", "alice", chain))
+    chains = [conversation.outline(talk("hi", "hello")).chain]
+    store.run(lambda tx: turns.count_untracked(tx, "opt_out", "alice", chains))
     store.begin("hi")
     assert store.arrive("hi", "hello", "more") == Unrecorded("opt_out", None)
     store.begin("hi", "hello", "more", owner="bob")
+
+
+@pytest.mark.parametrize("session", [None, "s"])
+def test_opted_out_request_may_end_its_session(stored, session):
+    store = stored()
+    store.turn("hi", answer="hello", session=session)
+    store.arrive("hi", "hello", "secret", session=session, opt_out=True)
+    assert store.stats().waiting.next_state == 1
+    store.arrive("hi", "hello", "secret", session=session, opt_out=True, done=True)
+    assert (store.stats().dropped, store.stats().waiting.next_state) == ({"final": 1}, 0)
 
 
 def test_opted_out_words_are_nowhere_in_the_database(stored):
@@ -267,6 +279,20 @@ def test_retry_count_alone_never_joins_another_anonymous_users_session(stored):
     bob = store.begin("hi", is_retry=True)
     assert bob.session != alice.session
     assert store.stats().recorded == 2
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_retry_within_a_conversation_is_the_same_turn_without_a_session_id(stored, finished):
+    """The first attempt still generates, or its answer was lost on the way."""
+    store = stored()
+    first = store.turn("hi", answer="hello")
+    lost = store.begin("hi", "hello", "more")
+    if finished:
+        store.finish(lost, "hi", "hello", "more", answer="one")
+    again = store.begin("hi", "hello", "more", is_retry=True)
+    assert (again.session, again.number) == (first.session, lost.number)
+    shown = store.stats()
+    assert (shown.recorded, shown.untracked, shown.waiting.generating) == (2, {"replaced": 1}, 1)
 
 
 def test_abandoned_turn_deep_in_a_session_is_not_taken_over_by_a_twin(stored):

@@ -19,7 +19,7 @@ _ERROR_TYPES = {
     504: "timeout_error",
 }
 UNPARSED = "unparsed_arguments"
-"""Input of a tool call whose arguments are not a JSON object: the words as the model gave them."""
+"""Input of a tool call whose arguments are not a JSON object, or too deep a one: the words as the model gave them."""
 
 
 def message(reply: Mapping[str, Any]) -> Json:
@@ -103,6 +103,7 @@ def _content(said: Mapping[str, Any]) -> list[Json]:
 def _input(arguments: str) -> Json:
     try:
         parsed = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
+        orjson.dumps([[[[[[parsed]]]]]])  # not every depth that can be read can be written into a reply
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         parsed = None
     return parsed if isinstance(parsed, dict) else {UNPARSED: arguments}

@@ -3,10 +3,12 @@
     chunk ─▶ message_start (once) ─▶ content_block_start · content_block_delta … · content_block_stop (each block)
     [DONE] ─▶ message_delta (stop reason, usage) ─▶ message_stop
 
-Blocks come in the order they began; a block ends when the next begins.
+Blocks come in the order they began, one at a time: a block ends when the next begins. Should the engine go on with a
+tool call after it began something else, that waits until the call's arguments are whole, at the longest until [DONE].
 """
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -20,13 +22,36 @@ PING = event("ping", {})
 
 
 @dataclass
+class _Block:
+    """A content block on its way."""
+
+    start: Json
+    waiting: list[Json] = field(default_factory=list)
+    """Deltas that are not sent yet."""
+    is_open: bool = False
+
+    @property
+    def kind(self) -> str:
+        return str(self.start["type"])
+
+
+@dataclass
 class _Call:
     """A tool call on its way: its block begins when its name is known."""
 
     id: str = ""
     name: str = ""
-    early: str = ""
-    index: int | None = None
+    arguments: list[str] = field(default_factory=list)
+    block: _Block | None = None
+
+    def is_whole(self) -> bool:
+        if not self.arguments or not self.arguments[-1].rstrip().endswith("}"):
+            return False
+        try:
+            orjson.loads("".join(self.arguments))
+        except orjson.JSONDecodeError:
+            return False
+        return True
 
 
 class MessageStream:
@@ -35,9 +60,10 @@ class MessageStream:
     def __init__(self) -> None:
         self._splitter = sse.EventSplitter()
         self._started = False
-        self._index = -1
-        self._open: str | None = None
-        """Kind of the block that is open: text, thinking, or the call's number."""
+        self._index = 0
+        """Of the first of `_blocks`."""
+        self._blocks: deque[_Block] = deque()
+        """The one that is open, and those that wait for its end."""
         self._calls: dict[int, _Call] = {}
         self._stop: Json = {"stop_reason": "end_turn", "stop_sequence": None}
         self._usage: Json = {}
@@ -87,52 +113,60 @@ class MessageStream:
         return event("message_start", {"message": message})
 
     def _delta(self, delta: Json) -> bytes:
-        out = b""
         if thought := delta.get("reasoning_content"):
-            out += self._begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})
-            out += self._add(self._index, {"type": "thinking_delta", "thinking": thought})
+            block = self._last({"type": "thinking", "thinking": "", "signature": ""})
+            block.waiting.append({"type": "thinking_delta", "thinking": thought})
         if text := delta.get("content"):
-            out += self._begin("text", {"type": "text", "text": ""})
-            out += self._add(self._index, {"type": "text_delta", "text": text})
+            self._last({"type": "text", "text": ""}).waiting.append({"type": "text_delta", "text": text})
         for part in delta.get("tool_calls") or ():
-            out += self._call(part)
-        return out
+            self._call(part)
+        return self._send()
 
-    def _call(self, part: Json) -> bytes:
+    def _last(self, start: Json) -> _Block:
+        """The newest block, if it is of this kind; else a new one."""
+        if not self._blocks or self._blocks[-1].kind != start["type"]:
+            self._blocks.append(_Block(start))
+        return self._blocks[-1]
+
+    def _call(self, part: Json) -> None:
         number, function = part.get("index", len(self._calls)), part.get("function") or {}
         call = self._calls.setdefault(number, _Call())
         call.id, call.name = part.get("id") or call.id, function.get("name") or call.name
         arguments = function.get("arguments") or ""
-        out = b""
-        if call.index is None:
+        call.arguments.append(arguments)
+        if call.block is None:
             if not call.name:
-                call.early += arguments
-                return b""
-            block: Json = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
-            out = self._begin(f"call {number}", block)
-            call.index, arguments = self._index, call.early + arguments
+                return
+            call.block = _Block({"type": "tool_use", "id": call.id, "name": call.name, "input": {}})
+            self._blocks.append(call.block)
+            arguments = "".join(call.arguments)
         if arguments:
-            out += self._add(call.index, {"type": "input_json_delta", "partial_json": arguments})
+            call.block.waiting.append({"type": "input_json_delta", "partial_json": arguments})
+
+    def _send(self, *, all_said: bool = False) -> bytes:
+        """What may go out now: of the open block everything, of others only once they are first."""
+        out = b""
+        while self._blocks:
+            block = self._blocks[0]
+            if not block.is_open:
+                block.is_open = True
+                out += event("content_block_start", {"index": self._index, "content_block": block.start})
+            for delta in block.waiting:
+                out += event("content_block_delta", {"index": self._index, "delta": delta})
+            block.waiting.clear()
+            if not all_said and (len(self._blocks) == 1 or not self._is_over(block)):
+                break
+            out += event("content_block_stop", {"index": self._index})
+            self._blocks.popleft()
+            self._index += 1
         return out
 
-    def _begin(self, kind: str, block: Json) -> bytes:
-        if self._open == kind:
-            return b""
-        out = self._close()
-        self._open, self._index = kind, self._index + 1
-        return out + event("content_block_start", {"index": self._index, "content_block": block})
-
-    def _add(self, index: int, delta: Json) -> bytes:
-        return event("content_block_delta", {"index": index, "delta": delta})
-
-    def _close(self) -> bytes:
-        if self._open is None:
-            return b""
-        self._open = None
-        return event("content_block_stop", {"index": self._index})
+    def _is_over(self, block: _Block) -> bool:
+        """Another one has begun: nothing more comes for this one, unless it is a call that is not whole."""
+        return all(call.is_whole() for call in self._calls.values() if call.block is block)
 
     def _end(self) -> bytes:
-        out = self._start({}) + self._close()
+        out = self._start({}) + self._send(all_said=True)
         out += event("message_delta", {"delta": self._stop, "usage": replies.usage(self._usage)})
         return out + event("message_stop", {})
 

@@ -6,6 +6,7 @@ SQLite needs for the same, and a turn runs a dozen. Parameters are named, rows c
 
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from sqlalchemy import CompoundSelect, Connection, Delete, Dialect, Insert, Select, TextClause, Update
@@ -17,24 +18,34 @@ Clause: TypeAlias = Select[Any] | CompoundSelect[Any] | Insert | Update | Delete
 
 
 class Driver:
-    """The driver's own connection under one of SQLAlchemy's, for as long as that has it."""
+    """A cursor of the driver's own connection under one of SQLAlchemy's, for as long as that has it.
+
+    It is one for all statements: the rows of each are fetched before the next.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self.dialect = connection, connection.dialect
         self._raw: Any = connection.connection.driver_connection
         self.name = self.dialect.name
         self._error: type[Exception] = self.dialect.loaded_dbapi.Error
+        self._cursor = self._open()
 
-    def execute(self, sql: str, bound: Sequence[Any] | Mapping[str, Any] = ()) -> Any:
-        """The driver's cursor. Raises DBAPIError, as a statement of SQLAlchemy would."""
+    def _open(self) -> Any:
         try:
-            return self._raw.execute(sql, bound)
+            return self._raw.cursor()
+        except self._error as error:  # psycopg looks whether the connection is still open
+            raise self._named("", error) from error
+
+    def execute(self, sql: str, bound: Sequence[Any] | Mapping[str, Any] = ()) -> None:
+        """Raises DBAPIError, as a statement of SQLAlchemy would."""
+        try:
+            self._cursor.execute(sql, bound)
         except self._error as error:
             raise self._named(sql, error) from error
 
     def fetch(self, sql: str, bound: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
         try:
-            rows: list[Any] = self._raw.execute(sql, bound).fetchall()
+            rows: list[Any] = self._cursor.execute(sql, bound).fetchall()
         except self._error as error:
             raise self._named(sql, error) from error
         return rows
@@ -52,19 +63,15 @@ class _Compiled:
     def __init__(self, clause: Clause, dialect: Dialect, columns: Sequence[str] | None) -> None:
         made = clause.compile(dialect=dialect, column_keys=columns)
         self.sql = str(made)
-        constants = {name: value for name, value in made.params.items() if value is not None}
-        self._constants = {name: _plain(value) for name, value in constants.items()}
-        self._order: Sequence[str] | None = made.positiontup
-        self._names = tuple(made.params)
+        self._constants = {name: _plain(value) for name, value in made.params.items()}
+        self._in_order = _in_order(made.positiontup) if made.positiontup is not None else None
         columns_out = [str(column[1]) for column in made._result_columns]
         shape: Any = namedtuple("Row", columns_out)  # type: ignore[misc]  # mypy wants to see the names
         self.row: Callable[[Sequence[Any]], Row] | None = shape._make if shape._fields else None
 
     def bound(self, given: Mapping[str, Any]) -> Sequence[Any] | Mapping[str, Any]:
-        if self._order is not None:
-            constants = self._constants
-            return [given[name] if name in given else constants.get(name) for name in self._order]
-        return {name: given[name] if name in given else self._constants.get(name) for name in self._names}
+        by_name = {**self._constants, **given}
+        return by_name if self._in_order is None else self._in_order(by_name)
 
 
 class Prepared:
@@ -100,6 +107,13 @@ class PreparedIn:
         names, prepared = next(sized for sized in self._sizes if len(sized[0]) >= len(values))
         padded = [*values, *[values[-1]] * (len(names) - len(values))]
         return prepared.run(driver, {**given, **dict(zip(names, padded, strict=True))})
+
+
+def _in_order(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
+    """The values of a statement whose parameters are told by their place."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda by_name: [by_name[name] for name in names]
 
 
 def _plain(value: Any) -> Any:

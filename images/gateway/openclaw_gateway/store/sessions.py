@@ -59,14 +59,12 @@ class Matched(msgspec.Struct, frozen=True):
 
 
 def match(tx: Transaction, arrival: Arrival) -> Matched:
-    if arrival.session is not None:
-        named = by_name(tx, arrival.owner, arrival.session)
-        return Matched(named, _earlier_attempt(tx, arrival, named) if named else None)
-    found = _by_conversation(tx, arrival)
-    retried = _anonymous_attempt(tx, arrival)
-    if retried is None or (arrival.outline.prefixes and (found is None or found.id != retried.session_id)):
-        return Matched(found)
-    return Matched(_session(tx, st.SESSION_BY_ID, b_id=retried.session_id), retried)
+    name = arrival.session
+    found = by_name(tx, arrival.owner, name) if name is not None else _by_conversation(tx, arrival)
+    if found is not None:
+        return Matched(found, _earlier_attempt(tx, arrival, found))
+    retried = _anonymous_attempt(tx, arrival) if name is None and not arrival.outline.prefixes else None
+    return Matched(_session(tx, st.SESSION_BY_ID, b_id=retried.session_id) if retried else None, retried)
 
 
 def next_turn(tx: Transaction, arrival: Arrival, session: Session | None) -> tuple[Session, int]:
@@ -218,7 +216,7 @@ def _earlier_attempt(tx: Transaction, arrival: Arrival, session: Session) -> Any
 
 
 def _anonymous_attempt(tx: Transaction, arrival: Arrival) -> AnyRow | None:
-    """Without a session id a retry is told by its key, or by an attempt whose answer nobody received.
+    """Without a session id or a history a retry is told by its key, or by an attempt whose answer nobody received.
 
     x-stainless-retry-count alone could be anybody's: two users may open with the same words.
     """

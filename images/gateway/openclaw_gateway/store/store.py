@@ -1,15 +1,17 @@
 """The store as the rest of the gateway sees it: one coroutine per operation, committed when it returns."""
 
 import asyncio
+import contextlib
 import logging
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 
 from sqlalchemy.exc import DBAPIError
 
 from openclaw_core import wire
-from openclaw_gateway.store import judging, records, samples, stats, turns, upkeep
+from openclaw_gateway.store import judging, opt_outs, records, samples, stats, turns, upkeep
 from openclaw_gateway.store.databases import Database
 from openclaw_gateway.store.drain import Drain
 from openclaw_gateway.store.sessions import Arrival
@@ -20,6 +22,8 @@ from openclaw_gateway.store.writer import Operation, StoreUnavailableError, Writ
 _log = logging.getLogger(__name__)
 
 FILE_NAME = "experience.db"
+_OWED_AT_ONCE = 256
+_LAST_SEC = 5.0
 _LOOK_AGAIN_SEC = 1.0  # leases run out without a commit of their own
 
 
@@ -29,6 +33,7 @@ class Store:
     def __init__(self, writer: Writer, policy: Policy, gateway: str) -> None:
         self._writer, self._policy, self.gateway = writer, policy, gateway
         self._owed: list[tuple[Operation[object], int | None]] = []
+        self._uncounted: Counter[str] = Counter()
         self._generating: set[int] = set()
         self._beat_at = -math.inf
         self._drain = Drain()
@@ -52,6 +57,10 @@ class Store:
         return store
 
     async def close(self) -> None:
+        """What it is owed is stored first, if it works by now."""
+        with contextlib.suppress(StoreUnavailableError, TimeoutError):
+            async with asyncio.timeout(_LAST_SEC):
+                await self._catch_up()
         await self._writer.close()
 
     def end_waits(self) -> None:
@@ -89,9 +98,20 @@ class Store:
     async def withdraw(self, turn_id: int) -> None:
         await self._surely(lambda tx: turns.withdraw(tx, turn_id), turn_id)
 
-    async def count_untracked(self, reason: str, owner: str, opted_out: bytes | None = None) -> None:
-        """`opted_out`: chain of an opted-out request and its answer, so that what quotes it is known."""
-        await self._surely(lambda tx: turns.count_untracked(tx, reason, owner, opted_out))
+    async def opt_out(self, arrival: Arrival) -> None:
+        """What an arrival that failed would have done: this must be known whenever the store works again."""
+        owner, marks = arrival.owner, opt_outs.marks(arrival)
+        await self._surely(lambda tx: opt_outs.remember(tx, owner, marks))
+
+    async def count_untracked(self, reason: str, owner: str, opted_out: Sequence[bytes] = ()) -> None:
+        """`opted_out`: chains of an opted-out request and its answer, so that what quotes it is known."""
+        try:
+            await self._writer.run(lambda tx: turns.count_untracked(tx, reason, owner, opted_out))
+        except StoreUnavailableError as error:
+            _log.error("an untracked request is not counted yet: %s", error)
+            self._uncounted[reason] += 1
+            if opted_out:
+                self._owed.append((lambda tx: opt_outs.answered(tx, owner, opted_out), None))
 
     async def end_session(self, owner: str, name: str) -> None:
         """The client ends a session with a request that is not a turn of it."""
@@ -171,15 +191,30 @@ class Store:
         return await self._writer.run(lambda tx: stats.stats(tx, self._policy, refused))
 
     async def upkeep(self) -> None:
-        """What time does, and what a store that was down still owes. Raises StoreUnavailableError."""
+        """What time does, and what a store that was down is owed. Raises StoreUnavailableError."""
         now = asyncio.get_running_loop().time()
         alive = tuple(self._generating) if now - self._beat_at >= turns.HEARTBEAT_SEC else ()
         self._drain.observe(now, await self._writer.run(lambda tx: upkeep.upkeep(tx, self._policy, alive)))
         if alive:
             self._beat_at = now
-        owed, self._owed = self._owed, []
-        for operation, turn_id in owed:
-            await self._surely(operation, turn_id)
+        await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        """What a store that was down is owed, many at a time: heartbeats wait behind it. Raises StoreUnavailableError.
+
+        Requests are owed as numbers, however many were served meanwhile. One by one are owed: ends of turns, bounded by
+        what was in flight, and what an opt-out or the end of a session is known by, which may not be lost.
+        """
+        counts, self._uncounted = self._uncounted, Counter()
+        if counts:
+            try:
+                await self._writer.run(lambda tx: turns.count_many(tx, counts))
+            except StoreUnavailableError:
+                self._uncounted += counts
+                raise
+        for _ in range(0, len(self._owed), _OWED_AT_ONCE):
+            owed, self._owed = self._owed[:_OWED_AT_ONCE], self._owed[_OWED_AT_ONCE:]
+            await asyncio.gather(*(self._surely(operation, turn_id) for operation, turn_id in owed))
 
     async def _admitted(self, operation: Operation[Admission]) -> Admission:
         """Turns known here stay alive; a begin whose answer is lost with a connection, or with its caller, must not."""
@@ -203,7 +238,7 @@ class Store:
     async def _surely(self, operation: Operation[object], ends: int | None = None) -> None:
         """The end of what a client was served: it has its answer, so a store that is down catches up later.
 
-        Bounded by what was in flight, for a store that is down begins nothing. `ends`: the turn, alive until then.
+        `ends`: the turn, alive until then.
         """
         try:
             await self._writer.run(operation)

@@ -1,7 +1,7 @@
 """A turn's life at the gateway: begin, finish, withdraw. One transaction each; the first decides admission."""
 
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -94,6 +94,8 @@ def arrive(tx: Transaction, arrival: Arrival, policy: Policy) -> Admission:
     matched = sessions.match(tx, arrival)
     session = matched.session
     if opt_outs.applies(tx, arrival):
+        if session is not None and arrival.done:
+            _end(tx, session)
         return Unrecorded(Untracked.OPT_OUT, None)
     if session is not None:
         sessions.attach_next_state(tx, arrival, session, policy)
@@ -166,19 +168,29 @@ def withdraw(tx: Transaction, turn_id: int) -> None:
         tx.touched.add(Topic.CAPACITY)
 
 
-def count_untracked(tx: Transaction, reason: str, owner: str, chain: bytes | None) -> None:
-    """A request was served without a record. `chain` covers an opted-out request and its answer."""
+def count_untracked(tx: Transaction, reason: str, owner: str, opted_out: Sequence[bytes]) -> None:
+    """A request was served without a record. `opted_out`: chains that what quotes it or its answer has."""
     tx.count(SERVED)
     tx.count(untracked(reason))
-    if chain is not None:
-        opt_outs.answered(tx, owner, chain)
+    opt_outs.answered(tx, owner, opted_out)
+
+
+def count_many(tx: Transaction, requests: Mapping[str, int]) -> None:
+    """Requests were served without a record while nothing could be stored; how many for each reason."""
+    for reason, many in requests.items():
+        tx.count(SERVED, many)
+        tx.count(untracked(reason), many)
 
 
 def end_session(tx: Transaction, owner: str, name: str) -> None:
-    row = sessions.by_name(tx, owner, name)
-    if row is not None:
-        sessions.touch(tx, row, done=True)
-        sessions.end(tx, turns.c.session_id == row.id)
+    session = sessions.by_name(tx, owner, name)
+    if session is not None:
+        _end(tx, session)
+
+
+def _end(tx: Transaction, session: Session) -> None:
+    sessions.touch(tx, session, done=True)
+    sessions.end(tx, turns.c.session_id == session.id)
 
 
 def heartbeat(tx: Transaction, alive: Collection[int]) -> None:
