@@ -3,11 +3,11 @@
 The operator's own loop runs here against stand-in agents and gateways in two other processes (`stand_ins`); Lease and
 events live in a fresh namespace. A window is what a user of one gateway sees: from its first word of the hold (direct
 post or Lease watch) to its first word of the release. Overhead = the longest window − the slowest engine's own update.
-`--table 30` shows the window's parts for fleets of 1 to 4 gateways and 1 to 8 engines first.
+`--table 30` shows the window's parts for fleets of 1 to 4 gateways and 1 to 8 engines first (`sync_parts`).
 Beside it, after each sync: the time from one Lease patch to the watch event of it; and how many requests of stock
-clients fail over such windows (`clients`). Then real SGLang (`real_engine`; `--real-rounds 0` leaves it out): the
-window beside the copying of the same bytes, and LoRA adapters swapped under load. The last line is JSON; what this run
-did not measure is null.
+clients fail over such windows (`clients`). Then real SGLang (`real_engine`; `--real-rounds 0` leaves it out), one
+engine and two: the window and its parts beside the copying of the same bytes, and LoRA adapters swapped under load. The
+last line is JSON; what this run did not measure is null.
 """
 
 import argparse
@@ -29,8 +29,9 @@ import aiohttp
 if __name__ == "__main__" and not __package__:
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench import clients, real_engine, stand_ins
+from bench import clients, real_engine, stand_ins, sync_parts, users
 from bench.stand_ins import Row
+from bench.sync_parts import Sync
 from examples.quickstart.commands import Cluster
 from openclaw_core import kube, names
 from openclaw_core.config.spec import TrainingSpec
@@ -122,39 +123,6 @@ class LeaseProbe:
             await self._seen.put((lease["metadata"].get("annotations") or {}).get("round", ""))
 
 
-@dataclass(frozen=True)
-class Sync:
-    """One sync in seconds: the longest window on any gateway, and what it and the time before it consist of."""
-
-    prepare: float
-    """From the publication to the first gateway's first word of the hold."""
-    announce: float
-    """From there until the last gateway has it."""
-    ack: float
-    """From there until the first engine is told to update."""
-    update: float
-    """The slowest engine's own update."""
-    release: float
-    """From the last engine's end to the last gateway's word of the release."""
-    window: float
-
-    @classmethod
-    def of(cls, published: float, windows: Sequence[Row], updates: Sequence[Row]) -> "Sync":
-        first, last = min(row.began for row in windows), max(row.began for row in windows)
-        return cls(
-            prepare=first - published,
-            announce=last - first,
-            ack=min(row.began for row in updates) - last,
-            update=max(row.seconds for row in updates),
-            release=max(row.ended for row in windows) - max(row.ended for row in updates),
-            window=max(row.seconds for row in windows),
-        )
-
-    @property
-    def overhead(self) -> float:
-        return self.window - self.update
-
-
 async def _syncs(api: Kube, namespace: str, stand_ins: "StandIns", rounds: int, probe: LeaseProbe) -> list[Sync]:
     """Publish one version after another to the operator's own loop, and in the same pace patch the probe's Lease."""
     training, found = _training(namespace), []
@@ -223,8 +191,12 @@ async def _run(options: argparse.Namespace) -> Figures:
             sys.stdout.write(await _table(api, kubeconfig, options.table) + "\n\n")
         syncs, watch = await _fleet(api, kubeconfig, options.gateways, options.engines, options.rounds)
         asked = await clients.measure(options.client_rounds)
-        real = await real_engine.measure(api, kubeconfig, options.real_rounds) if options.real_rounds else {}
-    return _result(options, syncs, watch, asked) | real
+        figures = _result(options, syncs, watch, asked)
+        if options.real_rounds:
+            real, table = await real_engine.measure(api, kubeconfig, options.real_rounds)
+            sys.stdout.write(table + "\n\n")
+            figures |= real
+    return figures
 
 
 async def _fleet(
@@ -250,19 +222,16 @@ async def _fleet(
 
 async def _table(api: Kube, kubeconfig: dict[str, Any], rounds: int) -> str:
     """Medians in milliseconds for fleets of every size, as a table."""
-    parts = ("prepare", "announce", "ack", "update", "release", "window")
-    lines = [f"| gateways | engines | {' | '.join(parts)} | overhead | Lease |", "| --- " * (len(parts) + 4) + "|"]
+    lines = [sync_parts.head(("gateways", "engines"), "Lease")]
     for gateways in FLEETS[0]:
         for engines in FLEETS[1]:
             syncs, watch = await _fleet(api, kubeconfig, gateways, engines, rounds)
-            values = [[getattr(sync, part) for sync in syncs] for part in (*parts, "overhead")] + [watch]
-            medians = " | ".join(f"{statistics.median(each) * 1000:.1f}" for each in values)
-            lines.append(f"| {gateways} | {engines} | {medians} |")
+            lines.append(sync_parts.line((gateways, engines), syncs, watch))
             sys.stderr.write(lines[-1] + "\n")
     return "\n".join(lines)
 
 
-def _result(options: argparse.Namespace, syncs: list[Sync], watch: list[float], asked: clients.Asked) -> Figures:
+def _result(options: argparse.Namespace, syncs: list[Sync], watch: list[float], asked: users.Asked) -> Figures:
     overheads = [sync.overhead for sync in syncs]
     lease_p99 = _percentile(watch, 0.99)
     return {
@@ -273,12 +242,15 @@ def _result(options: argparse.Namespace, syncs: list[Sync], watch: list[float], 
         "overhead_ms_p99": _ms(_percentile(overheads, 0.99)),
         "overhead_p99_over_lease_p99": round(_percentile(overheads, 0.99) / lease_p99, 2),
         "window_ms_p50": _ms(statistics.median([sync.window for sync in syncs])),
+        "update_ms_p50": _ms(statistics.median([sync.update for sync in syncs])),
+        "update_fastest_ms_p50": _ms(statistics.median([sync.fastest for sync in syncs])),
         "lease_ms_p50": _ms(statistics.median(watch)),
         "lease_ms_p99": _ms(lease_p99),
         "window_over_copy": None,
         "lora_503": None,
         "client_requests": asked.requests,
-        "client_failures": asked.failures,
+        "client_failures": asked.failures.total(),
+        "client_failures_by_kind": dict(asked.failures),
     }
 
 

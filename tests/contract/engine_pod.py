@@ -138,14 +138,14 @@ def sglang_alone(space: str) -> Iterator[EnginePod]:
 
 
 @contextmanager
-def with_agent(space: str, target: str, shape: str = "tiny") -> Iterator[EnginePod]:
+def with_agent(space: str, target: str, shape: str = "tiny", name: str = "engine") -> Iterator[EnginePod]:
     """The container as the operator runs it, its target a directory of the volume; `apply_agent_config` comes first.
 
-    `shape` of the model: tiny or 135M.
+    `shape` of the model: tiny or 135M. `name` of the pod: each has its own volume, with the same bytes.
     """
     environment = {names.ENV_AGENT_TOKEN: AGENT_TOKEN}
     probe = {"httpGet": {"path": "/readyz", "port": names.PORT_AGENT}, "periodSeconds": 1, "failureThreshold": 600}
-    with _running(_pod(space, "engine", None, environment, probe, target, shape)) as pod:
+    with _running(_pod(space, name, None, environment, probe, target, shape)) as pod:
         yield pod
 
 

@@ -37,7 +37,7 @@ def kill_container(container_id: str) -> None:
 
 def signal_container(container_id: str, number: signal.Signals) -> None:
     """A signal to the container's first process, from the node."""
-    os.kill(_first_process(container_id), number)
+    os.kill(first_process(container_id), number)
 
 
 async def signal_process(cluster: Cluster, namespace: str, pod: str, word: str, number: signal.Signals) -> None:
@@ -46,7 +46,8 @@ async def signal_process(cluster: Cluster, namespace: str, pod: str, word: str, 
     await cluster.run_kubectl("-n", namespace, "exec", pod, "--", *command, timeout_sec=30)
 
 
-def _first_process(container_id: str) -> int:
+def first_process(container_id: str) -> int:
+    """Its number on the node."""
     for directory in Path("/proc").glob("[0-9]*"):
         try:
             if container_id in (directory / "cgroup").read_text() and _is_first(directory / "status"):

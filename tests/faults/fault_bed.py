@@ -1,7 +1,8 @@
 """A training whose every process can be killed, stopped and cut off: the bed of the fault matrix.
 
-    control plane of its own ◀── real operator · trainer · gateway ── two agents, each with its engine
-    (etcd, API server)           each in a network namespace, restarted when it ends, as by a kubelet
+    control plane of its own ◀── real operator · real gateway ── two real agents, each with a fake engine
+    (etcd, API server)       ◀── a stand-in for the trainer: publishes what it is told to, trains nothing
+                                 each in a network namespace, restarted when it ends, as by a kubelet
 
 Pods exist as objects on that API server; their addresses are the namespaces'. No container runs: what Kubernetes adds
 here is the API, and restarts after a second.
@@ -17,8 +18,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ from openclaw_core.config.components import engine_config, gateway_config
 from openclaw_core.config.spec import TrainingSpec
 from openclaw_core.kube import Kube, KubeError
 from openclaw_core.leases import WeightSyncState, parse_weight_sync
+from openclaw_core.wire import Stats
+from tests.faults.client import Client
 from tests.faults.pod_network import PodNetwork, pod_network, relay
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,54 +78,12 @@ class Part:
                 os.killpg(self.process.pid, number)
 
 
-@dataclass
-class Client:
-    """Asks the gateway one thing after another, each until it is answered. `answers`: moments of success."""
-
-    url: str
-    answers: list[float] = field(default_factory=list)
-    refusals: list[float] = field(default_factory=list)
-    lost: int = 0
-    patience_sec: float = 75.0
-
-    async def run(self) -> None:
-        timeout = aiohttp.ClientTimeout(total=8, sock_connect=1)
-        async with aiohttp.ClientSession(timeout=timeout) as http:
-            while True:
-                await self._ask(http)
-                await asyncio.sleep(0.1)
-
-    def longest_silence(self, began: float, ended: float) -> float:
-        """Longest time without an answer between two moments."""
-        moments = [began, *(moment for moment in self.answers if began < moment < ended), ended]
-        return max(after - before for before, after in pairwise(moments))
-
-    async def _ask(self, http: aiohttp.ClientSession) -> None:
-        began = time.monotonic()
-        while time.monotonic() - began < self.patience_sec:
-            if await self._try(http):
-                self.answers.append(time.monotonic())
-                return
-            await asyncio.sleep(0.1)
-        self.lost += 1
-
-    async def _try(self, http: aiohttp.ClientSession) -> bool:
-        body = {"model": "policy", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
-        try:
-            async with http.post(self.url, json=body, headers={"X-Openclaw-No-Train": "1"}) as answer:
-                whole = await answer.json(content_type=None)
-                if answer.status == 503:
-                    self.refusals.append(time.monotonic())
-                return answer.status == 200 and bool(whole["choices"][0]["message"]["content"])
-        except (aiohttp.ClientError, TimeoutError, ValueError, KeyError):
-            return False
-
-
 class Bed:
     """Everything that runs. `api` is the administrator's."""
 
     def __init__(self, folder: Path, plane: bare.Bare, network: PodNetwork, api: Kube, spec: Object) -> None:
         self.folder, self.plane, self.network, self.api = folder, plane, network, api
+        self.experience = folder / "experience"
         self.parts: dict[str, Part] = {}
         self.client = Client(f"http://10.213.7.{ADDRESSES['gateway']}:30000/v1/chat/completions")
         self.wanted = 0
@@ -166,12 +126,11 @@ class Bed:
         return images | {"OPENCLAW_NAMESPACE": NAMESPACE, names.ENV_POD_NAME: "operator"}
 
     def _gateway_environment(self, token: str) -> dict[str, str]:
-        experience = self.folder / "experience"
-        experience.mkdir()
+        self.experience.mkdir()
         engines = ",".join(f"10.213.7.{ADDRESSES[name]}:{names.PORT_SGLANG}" for name in ENGINES)
         return self._config("gateway", gateway_config(NAME, NAMESPACE, self._spec)) | {
             names.ENV_GATEWAY_TOKEN: token,
-            "OPENCLAW_EXPERIENCE_DIR": str(experience),
+            "OPENCLAW_EXPERIENCE_DIR": str(self.experience),
             "OPENCLAW_ENGINES": engines,
             names.ENV_POD_UID: "gateway",
         }
@@ -286,6 +245,19 @@ class Bed:
                 return answer.status == 200
         except (aiohttp.ClientError, TimeoutError):
             return False
+
+    async def stats(self) -> Stats | None:
+        """The store's accounts, where a gateway tells them."""
+        url = f"http://10.213.7.{ADDRESSES['gateway']}:{names.PORT_GATEWAY_INTERNAL}/internal/stats"
+        headers, timeout = {"Authorization": f"Bearer {self.tokens['gateway']}"}, aiohttp.ClientTimeout(total=2)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as http,
+                http.get(url, headers=headers) as answer,
+            ):
+                return Stats.model_validate_json(await answer.read()) if answer.status == 200 else None
+        except (aiohttp.ClientError, TimeoutError):
+            return None
 
     async def settled(self, number: int) -> bool:
         """Version `number` is served, by everything, unpaused."""
