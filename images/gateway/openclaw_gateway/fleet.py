@@ -2,8 +2,8 @@
 
 Rendezvous hashing keeps a session on one engine (its prefix is cached there); bounded load sends it to the next in
 its own order when that one is busier than its share, and an engine at its cap gets nothing more. Engines of another
-version than the fleet's come last, engines that are not ready not at all. One that says it is ready and fails turn
-after turn is ejected for a while, unless nobody else is there.
+version than the fleet's come late, those that leave a probe unanswered last, and engines that are not ready not at all.
+One that says it is ready and fails turn after turn is ejected for a while, unless nobody else is there.
 """
 
 import math
@@ -16,6 +16,8 @@ from openclaw_core.versions import VersionFormatError, WeightVersion
 _LOAD_FACTOR = 1.25
 FAILURES_TO_EJECT = 3
 """Probes in a row without any answer; a refused connection or a 503 ejects at once."""
+SILENT_SEC = 1.5
+"""Without an answer for so long an engine gets new turns only where no other can have them."""
 FAULTS_TO_EJECT = 5
 EJECTED_SEC, EJECTED_MOST_SEC = 5.0, 60.0
 
@@ -37,6 +39,8 @@ class Engine:
     in_flight: int = 0
     failures: int = 0
     """Probes in a row without an answer."""
+    silent_since: float = math.inf
+    """When the first question left that it has not answered yet, on the gateway's monotonic clock; inf: none."""
     faults: int = 0
     """Turns in a row that it broke off or failed."""
     ejected_until: float = 0.0
@@ -53,6 +57,10 @@ class Engine:
     def distrust(self) -> None:
         """What it has may have changed: ask before believing."""
         self.trusted, self.doubts = False, self.doubts + 1
+
+    def is_silent(self, now: float) -> bool:
+        """It should have answered by now: it may hang, which is certain only some probes later."""
+        return now - self.silent_since > SILENT_SEC
 
     def answering(self, wanted: str | None) -> str | None:
         """Where versions are adapters: the one that will answer; the newest it has if not the wanted one."""
@@ -76,15 +84,18 @@ class Fleet:
     def ready(self) -> list[Engine]:
         return [engine for engine in self.engines.values() if engine.ready]
 
-    def choose(self, session: str, *, version: str | None, avoid: Engine | None = None) -> Engine | None:
+    def choose(
+        self, session: str, *, version: str | None, avoid: Engine | None = None, now: float = 0.0
+    ) -> Engine | None:
         """The engine for a session; None when none is ready and below its cap.
 
-        `avoid`, and engines that are ejected, are taken only if there is no other.
+        `avoid`, and engines that are ejected or silent, are taken only if there is no other.
         """
         room = [engine for engine in self.ready() if self._most is None or engine.in_flight < self._most]
         ready = [engine for engine in room if not engine.ejected_until] or room
         others = [engine for engine in ready if engine is not avoid] or ready
-        preferred = [engine for engine in others if version is None or engine.has(version)] or others
+        lively = [engine for engine in others if not engine.is_silent(now)] or others
+        preferred = [engine for engine in lively if version is None or engine.has(version)] or lively
         return pick(preferred, session)
 
 

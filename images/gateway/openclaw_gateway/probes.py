@@ -10,6 +10,7 @@ every 0.1 s. After a hold or an outage a version is not believed until it was as
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 
 import aiohttp
@@ -77,7 +78,7 @@ class Probes:
     ) -> Engine | None:
         """An engine for the session; waits for one to become ready or to have room, None after the timeout."""
         deadline = self._now() + timeout_sec
-        while (engine := self._fleet.choose(session, version=version, avoid=avoid)) is None:
+        while (engine := self._fleet.choose(session, version=version, avoid=avoid, now=self._now())) is None:
             left = deadline - self._now()
             if left <= 0:
                 return None
@@ -114,6 +115,7 @@ class Probes:
 
     async def _probe(self, engine: Engine) -> None:
         doubts = engine.doubts
+        engine.silent_since = min(engine.silent_since, self._now())
         try:
             async with self._http.get(f"{engine.url}/ready", timeout=_TIMEOUT) as response:
                 ready = response.status == 200
@@ -123,7 +125,7 @@ class Probes:
                     engine.version = str(info["weight_version"])
             if ready and self._adapters:
                 engine.adapters = await self._listed(engine)
-            engine.trusted = engine.doubts == doubts
+            engine.trusted, engine.silent_since = engine.doubts == doubts, math.inf
             self._settle(engine, ready)
         except (aiohttp.ClientConnectorError, aiohttp.ServerDisconnectedError):
             self._settle(engine, ready=False)

@@ -31,6 +31,19 @@ def test_busy_engine_passes_its_sessions_on():
     assert pick(engines, "s") is home
 
 
+def test_engine_that_leaves_a_probe_unanswered_gets_new_turns_only_where_no_other_can():
+    two = fleet("a:1", "b:1")
+    home = two.choose("s", version=None, now=100.0)
+    home.silent_since = 100.0
+    assert two.choose("s", version=None, now=101.5) is home
+    (other,) = set(two.engines.values()) - {home}
+    assert two.choose("s", version=None, now=101.6) is other
+    other.version = "0-0a1b2c3d"
+    assert two.choose("s", version=home.version, now=101.6) is other, "rather another version than no answer"
+    other.silent_since = 90.0
+    assert two.choose("s", version=home.version, now=101.6) is home
+
+
 def test_only_ready_engines_serve():
     two = fleet("a:1", "b:1", ready=False)
     assert two.choose("s", version=None) is None

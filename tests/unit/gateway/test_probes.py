@@ -45,6 +45,20 @@ async def test_engine_whose_probe_hangs_leaves_the_rotation_and_returns():
         assert (await asked(gateway, stuck))[1] > 0
 
 
+async def test_engine_whose_first_probe_hangs_gets_no_new_turns_long_before_it_leaves(monkeypatch):
+    monkeypatch.setattr(probes, "_TIMEOUT", aiohttp.ClientTimeout(total=5))
+    monkeypatch.setattr(fleet, "SILENT_SEC", 0.2)
+    async with FakeEngine() as stuck, FakeEngine() as other, running(stuck, other) as gateway:
+        engine = gateway.parts.fleet.engines[stuck.url.removeprefix("http://")]
+        stuck.knobs.ready_hangs = True
+        await until(lambda: engine.is_silent(asyncio.get_running_loop().time()))
+        assert engine.ready
+        assert await asked(gateway, stuck) == ({200}, 0)
+        stuck.knobs.ready_hangs = False
+        await until(lambda: not engine.is_silent(asyncio.get_running_loop().time()))
+        assert (await asked(gateway, stuck))[1] > 0
+
+
 async def test_engine_that_was_ejected_gets_turns_again_when_its_time_is_over():
     knobs = Knobs(status=500)
     async with FakeEngine(knobs=knobs) as bad, FakeEngine() as other, running(bad, other) as gateway:
