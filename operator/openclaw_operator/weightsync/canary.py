@@ -116,7 +116,8 @@ def _next(
     if found.verdict is Verdict.PROMOTE:
         return _promoted(lease, canary, found.why)
     over = found.verdict is Verdict.ROLL_BACK and age >= world.rollout.max_duration_sec
-    if over and not old.turns and _serves_alone(lease, canary, chosen, fleet, now):
+    liked = new.mean is None or new.mean >= 0
+    if over and liked and not old.turns and _serves_alone(lease, canary, chosen, fleet, now):
         return _promoted(lease, canary, f"no engine loads {lease.serving_version}, so there is nothing to compare with")
     if found.verdict is Verdict.ROLL_BACK:
         return _rolled_back(lease, canary, found.why)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from openclaw_core.leases import Canary, Hold, WeightSyncState
 from openclaw_operator.weightsync import failures, holds
-from openclaw_operator.weightsync.model import FAILED_HOLD_RETRY_SEC, HoldRun
+from openclaw_operator.weightsync.model import FAILED_HOLD_RETRY_SEC, UNHEARD_EPOCHS, HoldRun
 from openclaw_operator.weightsync.target import number_of
 
 
@@ -33,8 +33,13 @@ def _taken(lease: WeightSyncState, target: str, **by: object) -> WeightSyncState
 def released(
     lease: WeightSyncState, run: HoldRun, *, living: Collection[str], releasable: tuple[int, ...], wall: datetime
 ) -> WeightSyncState:
-    """The end of a hold or claim. `living`: engine pods there are now."""
-    update: dict[str, object] = {"hold": None, "claim": None, "epoch": run.epoch, "target_version": run.version}
+    """The end of a hold or claim. `living`: engine pods there are now.
+
+    One that brought nothing ends under an epoch of its own: an order of it that still travels must not come after those
+    that bring engines back to what is served.
+    """
+    epoch = run.epoch if run.successes() else run.epoch + 1
+    update: dict[str, object] = {"hold": None, "claim": None, "epoch": epoch, "target_version": run.version}
     update["held"] = holds.added(lease.held, run.counted_sec, wall)
     if run.successes():
         update |= {"serving_version": run.version, "attempt": 0, "not_before": None, "releasable": releasable}
@@ -90,12 +95,12 @@ def _still_canary(lease: WeightSyncState, serving: str) -> Canary | None:
 
 
 def mended(lease: WeightSyncState | None, best: WeightSyncState, highest_epoch: int) -> WeightSyncState | None:
-    """A deleted, garbled (None) or replaced Lease as last known, above every epoch seen. None: nothing to mend."""
-    if lease is not None and lease.epoch >= max(highest_epoch, best.epoch):
+    """A deleted, garbled (None) or replaced Lease as last known, far above every epoch seen. None: nothing to mend."""
+    highest = max(highest_epoch, best.epoch)
+    if lease is not None and lease.epoch >= highest:
         return None
-    if lease is not None and lease.epoch >= best.epoch:
-        return lease.model_copy(update={"epoch": highest_epoch})
-    return best.model_copy(update={"hold": None, "claim": None, "epoch": max(highest_epoch, best.epoch) + 1})
+    known = lease if lease is not None and lease.epoch >= best.epoch else best
+    return known.model_copy(update={"hold": None, "claim": None, "epoch": highest + UNHEARD_EPOCHS})
 
 
 def asked_for(lease: WeightSyncState, request: str, wanted: str | None) -> WeightSyncState:

@@ -193,7 +193,8 @@ class Machine:
             if ours and run.release is not None:
                 self._write_lease(run.release)
             else:
-                self._released(run, ours=state.taken_by is None and state.epoch == run.epoch)
+                ended = run.release.epoch if run.release is not None else run.epoch
+                self._released(run, ours=state.taken_by is None and state.epoch == ended)
 
     # ------------------------------------------------------------ deciding
 

@@ -47,6 +47,9 @@ FAILED_HOLD_RETRY_SEC = 5.0
 HOLDS_UNTIL_BAD = 2
 HOLD_SHARE_LIMIT = 0.10
 HOLD_SHARE_WINDOW_SEC = 600.0
+UNHEARD_EPOCHS = 16
+"""A Lease that was lost is written again so far above every epoch heard of: another leader may have taken some that
+nobody heard of yet, and orders under them must come too late."""
 KEEP_RECENT_SEC = 120.0
 """A version that was the target this recently is kept: a kubelet may still mount the older ConfigMap."""
 RELEASABLE_SPAN = 256

@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from openclaw_core.leases import Canary, WeightSyncState
 from openclaw_core.versions import BASE
 from openclaw_core.wire import RolloutScores, Synced
@@ -178,11 +180,15 @@ def test_canary_no_engine_loads_is_rolled_back_before_its_time() -> None:
     assert "no engine loads it: boom" in only(actions, m.Announce).message
 
 
-def test_canary_with_nothing_to_compare_with_is_promoted_at_its_end() -> None:
+@pytest.mark.parametrize(("scores", "promoted"), [({}, True), ({"1": 60}, True), ({"-1": 60}, False)])
+def test_canary_with_nothing_to_compare_with_is_promoted_at_its_end_unless_disliked(
+    scores: dict[str, int], promoted: bool
+) -> None:
     driver = CanaryDriver()
     driver.rollout = LIMITS.model_copy(update={"max_duration_sec": 60})
     driver.engines.pop()
     driver.serve_canary()
+    driver.judged(scores, {})
     actions: list[m.Action] = []
     while driver.now < 1060:
         assert of(actions, m.WriteLease) == []
@@ -194,12 +200,14 @@ def test_canary_with_nothing_to_compare_with_is_promoted_at_its_end() -> None:
             sync = only(driver.tell(m.PrepareEnded("e1", OLD, None)), m.SyncEngine)
             refused = Synced(epoch=sync.epoch, version=str(BASE), ok=False, error="boom")
             driver.tell(m.SyncEnded("e1", sync.epoch, OLD, refused))
-    promoted = only(actions, m.WriteLease).state
-    assert promoted.canary is not None
-    assert promoted.canary.promoted
-    assert f"no engine loads {OLD}" in only(actions, m.Announce).message
-    driver.lease(promoted)
-    assert driver.machine.target() == NEW
+    write = only(actions, m.WriteLease).state
+    if promoted:
+        assert write.canary is not None and write.canary.promoted
+        assert f"no engine loads {OLD}" in only(actions, m.Announce).message
+    else:
+        assert (write.canary, write.bad_versions) == (None, (NEW,))
+    driver.lease(write)
+    assert (driver.machine.target() == NEW) is promoted
 
 
 def test_pinned_version_ends_a_canary_without_a_verdict() -> None:

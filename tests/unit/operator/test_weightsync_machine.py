@@ -16,6 +16,9 @@ from openclaw_operator.weightsync.model import Phase
 from openclaw_operator.weightsync.view import view
 from tests.unit.operator.weightsync_driver import NEW, NEWER, OLD, WALL, Driver, of, only, version
 
+LOST = 7 + m.UNHEARD_EPOCHS
+"""Epoch under which a lost Lease is written again that was known at 7."""
+
 
 def test_answer_that_waited_in_a_sleeping_process_is_not_news() -> None:
     driver = Driver()
@@ -149,11 +152,11 @@ def test_failed_hold_waits_and_the_second_marks_the_version_bad() -> None:
     driver.now += 6.0
     assert only(driver.agent("e0", epoch=8), m.WriteTarget) == m.WriteTarget(NEW)
     hold = only(driver.tell(m.TargetWritten(NEW)), m.WriteLease)
-    assert hold.state.epoch == 9
+    assert hold.state.epoch == 10, "the failed hold's end is an epoch of its own"
     driver.lease(hold.state)
-    driver.tell(m.GatewayAcked("g0", 9))
-    answer = Synced(epoch=9, version=OLD, ok=False, error="boom")
-    second = only(driver.tell(m.SyncEnded("e0", 9, NEW, answer)), m.WriteLease).state
+    driver.tell(m.GatewayAcked("g0", 10))
+    answer = Synced(epoch=10, version=OLD, ok=False, error="boom")
+    second = only(driver.tell(m.SyncEnded("e0", 10, NEW, answer)), m.WriteLease).state
     assert (second.bad_versions, second.attempt, second.serving_version) == ((NEW,), 0, OLD)
     driver.lease(second)
     assert view(driver.machine).trouble == m.Trouble(
@@ -230,7 +233,7 @@ def test_lost_lease_starts_above_every_epoch_the_engines_have_seen() -> None:
     driver.lease()
     assert of(driver.agent("e0", OLD, epoch=40), m.WriteLease) == [], "another engine may know a higher one"
     write = only(driver.agent("e1", OLD, epoch=41), m.WriteLease)
-    assert write.state.epoch == 41
+    assert write.state.epoch == 41 + m.UNHEARD_EPOCHS
 
 
 def test_silent_agent_holds_up_a_new_leader_for_seconds_only() -> None:
@@ -409,7 +412,7 @@ def test_garbled_lease_is_written_again_as_last_known_under_a_higher_epoch() -> 
     actions = driver.tell(m.LeaseGarbled("leaseTransitions 'x' is no number", "77"))
     write = only(actions, m.WriteLease)
     assert write.resource_version == "77"
-    assert (write.state.epoch, write.state.serving_version, write.state.bad_versions) == (8, OLD, (NEWER,))
+    assert (write.state.epoch, write.state.serving_version, write.state.bad_versions) == (LOST, OLD, (NEWER,))
     assert only(actions, m.Announce).reason == Reason.LEASE_MENDED
 
 
@@ -417,14 +420,14 @@ def test_lease_that_was_deleted_and_made_again_gets_back_what_it_said() -> None:
     driver = Driver(bad_versions=(NEWER,))
     driver.settle()
     write = only(driver.lease(WeightSyncState()), m.WriteLease)
-    assert (write.state.epoch, write.state.serving_version, write.state.bad_versions) == (8, OLD, (NEWER,))
+    assert (write.state.epoch, write.state.serving_version, write.state.bad_versions) == (LOST, OLD, (NEWER,))
 
 
 def test_epoch_is_raised_to_what_gateways_have_heard() -> None:
     driver = Driver()
     driver.settle()
     write = only(driver.tell(m.GatewayAcked("g0", 12)), m.WriteLease)
-    assert write.state.epoch == 12
+    assert write.state.epoch == 12 + m.UNHEARD_EPOCHS
 
 
 def test_pinned_version_that_failed_twice_is_not_tried_again_and_reported() -> None:

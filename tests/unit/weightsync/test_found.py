@@ -32,7 +32,9 @@ def test_weightsync_converges_under_a_schedule_that_once_failed(seed: int) -> No
     schedules.run_by_chance(seed)
 
 
-@pytest.mark.parametrize("seed", [703023, 706107, 709223, 722652, 1154980, 1164285, 1191081])
+@pytest.mark.parametrize(
+    "seed", [703023, 706107, 709223, 722652, 1154980, 1164285, 1191081, 4014893, 4026665, 4050345, 4097201]
+)
 def test_rollout_converges_under_a_schedule_that_once_failed(seed: int) -> None:
     schedules.run_by_chance(seed, rollout=schedules.TRIED)
 
