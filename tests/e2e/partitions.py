@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from tests.e2e import kills
+from tests.faults.pod_network import drop, hook, run
 
 _TABLE = "openclaw_e2e"
 
@@ -18,16 +19,15 @@ _TABLE = "openclaw_e2e"
 def cut_off(container_ids: Sequence[str], match: str = "") -> Iterator[None]:
     """For as long as the block: the pods of these containers, or of what they say only `match` (nft's words)."""
     veths = {_veth(kills.first_process(container)) for container in container_ids}
-    subprocess.run(("nft", "delete", "table", "netdev", _TABLE), capture_output=True, check=False)  # a killed run's
+    run("nft", "delete", "table", "netdev", _TABLE, check=False)  # a killed run's
     try:
-        _nft("add", "table", "netdev", _TABLE)
+        run("nft", "add", "table", "netdev", _TABLE)
         for veth in veths:
-            ingress = f"{{ type filter hook ingress device {veth} priority 0 ; }}"
-            _nft("add", "chain", "netdev", _TABLE, veth, ingress)
-            _nft("add", "rule", "netdev", _TABLE, veth, *match.split(), "drop")
+            hook(_TABLE, veth)
+            drop(_TABLE, veth, match)
         yield
     finally:
-        _nft("delete", "table", "netdev", _TABLE)
+        run("nft", "delete", "table", "netdev", _TABLE)
 
 
 def _veth(process: int) -> str:
@@ -37,7 +37,3 @@ def _veth(process: int) -> str:
     peer = re.search(r"eth0@if(\d+)", shown)
     assert peer is not None, f"eth0 of process {process} is no veth: {shown}"
     return socket.if_indextoname(int(peer.group(1)))
-
-
-def _nft(*words: str) -> None:
-    subprocess.run(("nft", *words), capture_output=True, check=True)

@@ -25,6 +25,16 @@ def run(*line: str, check: bool = True) -> None:
         raise RuntimeError(f"{' '.join(line)}: {done.stderr.strip()}")
 
 
+def hook(table: str, veth: str) -> None:
+    """A chain of this netdev table for what comes out of the veth."""
+    run("nft", "add", "chain", "netdev", table, veth, f"{{ type filter hook ingress device {veth} priority 0 ; }}")
+
+
+def drop(table: str, veth: str, match: str = "") -> None:
+    """Drop it: all of it, or what `match` (nft's words) says."""
+    run("nft", "add", "rule", "netdev", table, veth, *match.split(), "drop")
+
+
 class PodNetwork:
     """`add` a namespace, then `cut` and `join` it."""
 
@@ -58,7 +68,7 @@ class PodNetwork:
         run(*inside, "link", "set", "eth0", "up")
         run(*inside, "route", "add", "default", "via", f"{SUBNET}.1")
         self._lead_to_api(space)
-        run("nft", "add", "chain", "netdev", TABLE, veth, f"{{ type filter hook ingress device {veth} priority 0 ; }}")
+        hook(TABLE, veth)
         return address
 
     def _lead_to_api(self, space: str) -> None:
@@ -73,7 +83,7 @@ class PodNetwork:
 
     def cut(self, name: str, match: str = "") -> None:
         """Drop what comes out of the namespace: all of it, or what `match` (nft's words) says."""
-        run("nft", "add", "rule", "netdev", TABLE, _veth(name), *match.split(), "drop")
+        drop(TABLE, _veth(name), match)
 
     def join(self, name: str) -> None:
         run("nft", "flush", "chain", "netdev", TABLE, _veth(name))

@@ -12,7 +12,7 @@ import msgspec
 import orjson
 
 from openclaw_core import wire
-from openclaw_gateway import conversation
+from openclaw_gateway import conversation, nesting
 from openclaw_gateway.auth import fingerprint
 from openclaw_gateway.errors import bad_request
 from openclaw_gateway.store.schema import Untracked
@@ -181,17 +181,9 @@ def json_object(raw: bytes) -> dict[str, Any]:
         raise bad_request(None, f"the body is not JSON: {error}", code="invalid_json") from error
     if not isinstance(body, dict):
         raise bad_request(None, "the body must be a JSON object", code="invalid_json")
-    if raw.count(b"{") + raw.count(b"[") > _DEEPEST and _is_deep(body):
+    if nesting.is_too_deep(raw, body, below=nesting.LEVELS_WRITTEN - _DEEPEST):
         raise bad_request(None, f"the body is nested too deeply; {_DEEPEST} levels are the most", code="invalid_json")
     return body
-
-
-def _is_deep(body: dict[str, Any]) -> bool:
-    try:
-        orjson.dumps([[[[body]]]])
-    except orjson.JSONEncodeError:
-        return True
-    return False
 
 
 def _name(header: str | None, key: Any) -> str | None:

@@ -114,12 +114,10 @@ class Upstream:
             call.status = await call.exchange.post(path, body, departure.sent)
             if call.keeps_version and call.status == 400 and _ADAPTER_LOST in await call.read():
                 raise AdapterLostError
-        except asyncio.CancelledError:
+        except BaseException as error:
             call.close()
-            raise
-        except BaseException:
-            call.close()
-            asks(None)
+            if not isinstance(error, asyncio.CancelledError):
+                asks(None)
             raise
         finally:
             departure.sent()

@@ -59,8 +59,10 @@ class CanaryWatch:
 
     def step(self, lease: WeightSyncState, world: m.World, fleet: Fleet, now: float, wall: datetime) -> Step | None:
         """Begin, promote, roll back or cancel a canary; None: nothing to do. Times as the machine has them."""
-        waits = targets.candidate(lease, world) is not None and waits_for(world, fleet.ready(now)) is not None
-        self._waits_since = (now if self._waits_since is None else self._waits_since) if waits else None
+        if waiting(lease, world, fleet.ready(now)) is None:
+            self._waits_since = None
+        elif self._waits_since is None:
+            self._waits_since = now
         if lease.canary is None:
             return _begin(lease, world, fleet, now, wall) if world.rollout is not None else None
         found = _next(lease, lease.canary, world, fleet, self.measured, now, self._age(lease.canary, now, wall))
@@ -156,6 +158,12 @@ def waits_for(world: m.World, reachable: Collection[str]) -> str | None:
     if world.rollout is None or len(reachable) > world.rollout.canary_replicas:
         return None
     return f"{len(reachable)} engines answer, more than canaryReplicas ({world.rollout.canary_replicas}) are needed"
+
+
+def waiting(lease: WeightSyncState, world: m.World, reachable: Collection[str]) -> tuple[str, str] | None:
+    """The version that cannot become canary yet, and why."""
+    version, why = targets.candidate(lease, world), waits_for(world, reachable)
+    return (version, why) if version is not None and why is not None else None
 
 
 def _begin(lease: WeightSyncState, world: m.World, fleet: Fleet, now: float, wall: datetime) -> Step | None:

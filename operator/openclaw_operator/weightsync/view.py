@@ -1,7 +1,5 @@
 """What the status says of a weight sync: its state, every engine, and the one most telling trouble. Pure."""
 
-import math
-
 from openclaw_core.leases import WeightSyncState
 from openclaw_core.status import RolloutState
 from openclaw_core.versions import BASE
@@ -42,11 +40,11 @@ def _rollout(machine: Machine) -> m.RolloutView | None:
         state: RolloutState = "Promoting" if lease.canary.promoted else "Serving"
         measured = machine.canaries.measured
         return canaries.view(lease, measured, state, rollout.compared(*canaries.scores(lease, measured)))
-    waiting = targets.candidate(lease, world)
-    why = canaries.waits_for(world, machine.fleet.ready(machine.now))
-    if waiting is None or why is None:
+    waiting = canaries.waiting(lease, world, machine.fleet.ready(machine.now))
+    if waiting is None:
         return machine.canaries.last
-    sides = m.RolloutSide(waiting, Scores()), m.RolloutSide(lease.serving_version or "", Scores())
+    version, why = waiting
+    sides = m.RolloutSide(version, Scores()), m.RolloutSide(lease.serving_version or "", Scores())
     return m.RolloutView("Waiting", None, *sides, why)
 
 
@@ -89,12 +87,14 @@ def _decides(world: m.World) -> bool:
 
 def _waiting_trouble(machine: Machine, world: m.World, lease: WeightSyncState) -> m.Trouble | None:
     """A version that waits to become canary for longer than a canary may take: sampled turns grow stale."""
-    limit = world.rollout.max_duration_sec if world.rollout is not None else math.inf
-    why = canaries.waits_for(world, machine.fleet.ready(machine.now))
-    waiting = targets.candidate(lease, world)
-    if why is None or waiting is None or machine.canaries.waited_sec(machine.now) < limit:
+    waiting = canaries.waiting(lease, world, machine.fleet.ready(machine.now))
+    if waiting is None or world.rollout is None:
         return None
-    text = f"version {waiting} has waited for more than {limit} s (maxDurationSec) to become canary: {why}"
+    limit = world.rollout.max_duration_sec
+    if machine.canaries.waited_sec(machine.now) < limit:
+        return None
+    version, why = waiting
+    text = f"version {version} has waited for more than {limit} s (maxDurationSec) to become canary: {why}"
     return m.Trouble(Reason.CANARY_WAITS, f"{text}; mend the others, lower canaryReplicas, or take rollout out")
 
 

@@ -169,12 +169,7 @@ def test_version_published_meanwhile_waits_and_the_newest_is_next() -> None:
 
 
 def test_canary_no_engine_loads_is_rolled_back_before_its_time() -> None:
-    driver = CanaryDriver()
-    driver.begin()
-    driver.load("e0", ok=False)
-    driver.later(10)
-    driver.agent("e0", epoch=8)
-    actions = driver.load("e0", ok=False)
+    actions = CanaryDriver().give_up()
     back = only(actions, m.WriteLease).state
     assert (back.canary, back.bad_versions) == (None, (NEW,))
     assert "no engine loads it: boom" in only(actions, m.Announce).message

@@ -32,11 +32,7 @@ def test_sync_asked_for_of_a_version_that_was_rolled_back_says_so() -> None:
 
 def test_canary_that_no_engine_loads_is_a_trouble_that_says_why() -> None:
     driver = CanaryDriver()
-    driver.begin()
-    driver.load("e0", ok=False)
-    driver.later(10)
-    driver.agent("e0", epoch=8)
-    driver.lease(only(driver.load("e0", ok=False), m.WriteLease).state)
+    driver.lease(only(driver.give_up(), m.WriteLease).state)
     driver.agent("e0", epoch=9)
     assert trouble(driver) == (
         Reason.VERSION_BAD,

@@ -142,6 +142,14 @@ class CanaryDriver(Driver):
         self.begin()
         self.load("e0")
 
+    def give_up(self) -> list[m.Action]:
+        """The canary begins, and its engine fails to load it as often as a version may."""
+        self.begin()
+        self.load("e0", ok=False)
+        self.later(10)
+        self.agent("e0", epoch=8)
+        return self.load("e0", ok=False)
+
     def judged(self, canary: dict[str, int], stable: dict[str, int], **measured: object) -> list[m.Action]:
         assert self.state.canary is not None
         scores = RolloutScores(epoch=self.state.canary.epoch, scores={NEW: canary, OLD: stable})

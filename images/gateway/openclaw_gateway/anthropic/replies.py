@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 
+from openclaw_gateway import nesting
 from openclaw_gateway.errors import ApiError
 
 Json = dict[str, Any]
@@ -103,7 +104,8 @@ def _content(said: Mapping[str, Any]) -> list[Json]:
 def _input(arguments: str) -> Json:
     try:
         parsed = orjson.loads(arguments)
-        orjson.dumps([[[[[[parsed]]]]]])  # not every depth that can be read can be written into a reply
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+    except orjson.JSONDecodeError:
         parsed = None
-    return parsed if isinstance(parsed, dict) else {UNPARSED: arguments}
+    if isinstance(parsed, dict) and not nesting.is_too_deep(arguments.encode(), parsed, below=6):
+        return parsed
+    return {UNPARSED: arguments}
