@@ -236,13 +236,21 @@ class System:
             self._run_until_settled(good)
             assert self.server.state.epoch == epoch, "an engine that merely differs is no reason for a hold"
         if self.engines and self.time.random.random() < 0.3:
-            self.bad.add(version(self.published + 1))
+            bad = version(self.published + 1)
+            self.bad.add(bad)
             self.publish()
             self.time.run(self.time.now + 60.0)
+            self._run_until_given_up(bad)
             self._run_until_settled(good)
         if self.time.random.random() < 0.2:
             self._check_quiet()
         self.check_share()
+
+    def _run_until_given_up(self, bad: str) -> None:
+        """Engines that started only now may be long in preparing it: its last try must not fall into the last look."""
+        end = self.time.now + QUIET_LIMIT_SEC
+        while self.time.now < end and bad not in self.server.state.bad_versions:
+            self.time.run(self.time.now + 10.0)
 
     def _run_until_settled(self, wanted: str) -> None:
         end = self.time.now + QUIET_LIMIT_SEC
